@@ -1,0 +1,98 @@
+"""ropewalk: positional encodings of Transformers. Use them, compare them, see them.
+
+Names resolve on first use, so that `import ropewalk` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from ropewalk.version import __version__
+
+if TYPE_CHECKING:
+    from ropewalk.angles import cos_sin
+    from ropewalk.attention import attend
+    from ropewalk.encodings import ENCODINGS, build
+    from ropewalk.encodings.alibi import ALiBi
+    from ropewalk.encodings.cope import CoPE
+    from ropewalk.encodings.fire import FIRE
+    from ropewalk.encodings.kerple import KERPLE
+    from ropewalk.encodings.learned import Learned
+    from ropewalk.encodings.relative_bias import RelativeBias
+    from ropewalk.encodings.rope import RoPE
+    from ropewalk.encodings.shaw import Shaw
+    from ropewalk.encodings.sinusoidal import Sinusoidal
+    from ropewalk.encodings.t5 import T5
+    from ropewalk.encodings.xpos import XPos
+    from ropewalk.positions import Positions
+    from ropewalk.protocol import Compose, NoPE, Paper, PositionalEncoding
+    from ropewalk.rotation import rotate, rotate_
+    from ropewalk.spectra import Spectrum, geometric
+
+_HOME = {
+    "ALiBi": "encodings",
+    "CoPE": "encodings",
+    "Compose": "protocol",
+    "ENCODINGS": "encodings",
+    "FIRE": "encodings",
+    "KERPLE": "encodings",
+    "Learned": "encodings",
+    "NoPE": "protocol",
+    "Paper": "protocol",
+    "PositionalEncoding": "protocol",
+    "Positions": "positions",
+    "RelativeBias": "encodings",
+    "RoPE": "encodings",
+    "Shaw": "encodings",
+    "Sinusoidal": "encodings",
+    "Spectrum": "spectra",
+    "T5": "encodings",
+    "XPos": "encodings",
+    "attend": "attention",
+    "build": "encodings",
+    "cos_sin": "angles",
+    "geometric": "spectra",
+    "rotate": "rotation",
+    "rotate_": "rotation",
+}
+
+__all__ = [
+    "ENCODINGS",
+    "FIRE",
+    "KERPLE",
+    "T5",
+    "ALiBi",
+    "CoPE",
+    "Compose",
+    "Learned",
+    "NoPE",
+    "Paper",
+    "PositionalEncoding",
+    "Positions",
+    "RelativeBias",
+    "RoPE",
+    "Shaw",
+    "Sinusoidal",
+    "Spectrum",
+    "XPos",
+    "__version__",
+    "attend",
+    "build",
+    "cos_sin",
+    "geometric",
+    "rotate",
+    "rotate_",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"ropewalk.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,128 @@
+"""Turn pairs of channels by given angles. Knows nothing of positions or frequencies.
+
+Which two channels make a pair is the `layout`, always named and never guessed, since both look right and only one fits
+the weights: `"half"` pairs x[i] with x[i + width/2] (GPT-NeoX, Llama in transformers), `"interleaved"` pairs neighbours
+x[2i], x[2i+1] (RoFormer, GPT-J, Meta's Llama). One is a fixed permutation of the channels of the other.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Layout = Literal["half", "interleaved"]
+Place = Literal["leading", "trailing"]
+
+
+def rotate(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    layout: Layout,
+    seq_dim: int = -2,
+    place: Place = "leading",
+    inverse: bool = False,
+) -> Tensor:
+    """Rotate each pair (a, b) of `x` to (a·cos - b·sin, b·cos + a·sin). RoFormer (2104.09864), equation 34.
+
+    The arithmetic is float32 (float64 for float64), the result has the dtype of `x`, and is rounded once. Queries and
+    keys are rotated, values never.
+
+    Args:
+        x: `(…, S, …, D)` of a floating dtype.
+        cos: `(S, width/2)`, `(B, S, width/2)` with `B` the first axis of `x`, or as many axes as `x`, broadcasting
+            against it. The rotated width is twice the last axis; channels beyond it pass unchanged.
+        sin: the same shape.
+        layout: which channels pair up.
+        seq_dim: the axis of `x` that counts tokens: -2 for `(B, heads, S, D)`, -3 for `(B, S, heads, D)`.
+        place: whether the rotated channels lead or trail.
+        inverse: turn back.
+
+    >>> x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    >>> cos, sin = torch.tensor([[1.0, 0.01]]).cos(), torch.tensor([[1.0, 0.01]]).sin()  # position 1, d = 4
+    >>> rotate(x, cos, sin, layout="interleaved")
+    tensor([[-1.1426,  1.9221,  2.9599,  4.0298]])
+    >>> rotate(x, cos, sin, layout="half")
+    tensor([[-1.9841,  1.9599,  2.4624,  4.0198]])
+
+    Raises:
+        ValueError: shapes that do not fit, an unknown layout or place, a dtype that is not floating.
+    """
+    cos, sin = _fit(x, cos, sin, seq_dim)
+    width = 2 * cos.shape[-1]
+    if layout not in get_args(Layout):
+        raise ValueError(
+            f"layout is 'half' (x[i] with x[i + width/2]) or 'interleaved' (x[2i] with x[2i+1]), got {layout!r}"
+        )
+    if place not in get_args(Place):
+        raise ValueError(f"place is 'leading' or 'trailing', got {place!r}")
+    work = torch.float64 if x.dtype == torch.float64 else torch.float32
+    rest = x.shape[-1] - width
+    turned, passed = (x[..., rest:], x[..., :rest]) if place == "trailing" else (x[..., :width], x[..., width:])
+    turned, cos, sin = turned.to(work), cos.to(work), sin.to(work)
+    if inverse:
+        sin = -sin
+    if layout == "half":
+        a, b = turned.chunk(2, dim=-1)
+        out = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    else:
+        a, b = turned[..., 0::2], turned[..., 1::2]
+        out = torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+    out = out.to(x.dtype)
+    if not rest:
+        return out
+    return torch.cat((passed, out) if place == "trailing" else (out, passed), dim=-1)
+
+
+def rotate_(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    layout: Layout,
+    seq_dim: int = -2,
+    place: Place = "leading",
+    inverse: bool = False,
+) -> Tensor:
+    """`rotate` in place; returns `x`."""
+    return x.copy_(rotate(x, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse))
+
+
+def _fit(x: Tensor, cos: Tensor, sin: Tensor, seq_dim: int) -> tuple[Tensor, Tensor]:
+    """Check shapes and give cos and sin the axes they need to broadcast against `x`."""
+    if not x.is_floating_point():
+        raise ValueError(f"only floating tensors turn, got {x.dtype}")
+    if cos.shape != sin.shape:
+        raise ValueError(f"cos and sin have different shapes: {tuple(cos.shape)} and {tuple(sin.shape)}")
+    if cos.dim() < 2 or cos.shape[-1] < 1:
+        raise ValueError(f"cos and sin have shape (…, S, width/2), got {tuple(cos.shape)}")
+    if 2 * cos.shape[-1] > x.shape[-1]:
+        raise ValueError(
+            f"cos and sin have {cos.shape[-1]} columns, one a pair, so they turn {2 * cos.shape[-1]} channels, "
+            f"but x has only {x.shape[-1]}; tables with both halves repeated have to be cut to one"
+        )
+    if cos.dim() == x.dim():
+        if any(c not in (1, n) for c, n in zip(cos.shape[:-1], x.shape[:-1], strict=True)):
+            raise ValueError(f"cos and sin {tuple(cos.shape)} do not broadcast against x {tuple(x.shape)}")
+        return cos, sin
+    axis = seq_dim - x.dim() if seq_dim >= 0 else seq_dim
+    if not -x.dim() <= axis < -1:
+        raise ValueError(f"seq_dim names an axis of x {tuple(x.shape)} other than the last, got {seq_dim}")
+    batched = cos.dim() == 3
+    if (
+        cos.dim() > 3
+        or (batched and (axis == -x.dim() or cos.shape[0] not in (1, x.shape[0])))
+        or cos.shape[-2] != x.shape[axis]
+    ):
+        raise ValueError(
+            f"cos and sin {tuple(cos.shape)} do not fit x {tuple(x.shape)} with tokens on axis {seq_dim}: "
+            f"they are (S, width/2) or (B, S, width/2) with S = {x.shape[axis]}"
+        )
+    shape = [1] * x.dim()
+    shape[axis], shape[-1] = cos.shape[-2], cos.shape[-1]
+    if batched:
+        shape[0] = cos.shape[0]
+    return cos.reshape(shape), sin.reshape(shape)
