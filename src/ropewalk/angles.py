@@ -9,26 +9,46 @@ taken in float64 and rounded once.
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from ropewalk.positions import Positions, PositionsLike
-from ropewalk.spectra import TURN, Spectrum
+from ropewalk.spectra import TURN, Precision, Spectrum
 
 
-def angles(positions: PositionsLike, spectrum: Spectrum, *, device: torch.device | str | None = None) -> Tensor:
+def angles(
+    positions: PositionsLike,
+    spectrum: Spectrum,
+    *,
+    axes: tuple[int, ...] | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
     """Angles of all pairs at all positions, between -π and π, float64: `(S, pairs)` or `(B, S, pairs)`.
+
+    Args:
+        positions: `(S,)`, `(B, S)` or, with `axes`, `(axes, B, S)`.
+        spectrum: the frequencies.
+        axes: for positions with several axes, the one that each pair follows. Positions with one axis serve any.
+        device: where the angles are wanted; by default where the positions are.
 
     >>> from ropewalk import Positions, geometric
     >>> angles(Positions([1, 2]), geometric(4))
     tensor([[1.0000, 0.0100],
             [2.0000, 0.0200]], dtype=torch.float64)
+
+    Raises:
+        ValueError: positions with several axes and no `axes`, or `axes` that do not fit.
     """
-    ids = Positions.of(positions).ids
-    where = torch.device(device) if device is not None else ids.device
+    pos = Positions.of(positions)
+    where = torch.device(device) if device is not None else pos.device
+    ids = _ids_of_pairs(pos, len(spectrum.turns), axes).to(where)
     turns = torch.tensor(spectrum.turns, dtype=torch.int64, device=where)
-    phase = ids.to(where)[..., None] * turns  # wraps: an overflow is a full turn
+    phase = ids * turns  # wraps: an overflow is a full turn
+    if spectrum.start_tokens:
+        start = torch.tensor(spectrum.start_turns, dtype=torch.int64, device=where)
+        phase = torch.where(ids < spectrum.start_tokens, ids * start, phase)
     return phase.to(torch.float64) * (2 * math.pi / TURN)
 
 
@@ -36,6 +56,8 @@ def cos_sin(
     positions: PositionsLike,
     spectrum: Spectrum,
     *,
+    axes: tuple[int, ...] | None = None,
+    precision: Precision = "exact",
     dtype: torch.dtype = torch.float32,
     device: torch.device | str | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -45,8 +67,12 @@ def cos_sin(
     compute each twice.
 
     Args:
-        positions: `(S,)` or `(B, S)`.
+        positions: `(S,)`, `(B, S)` or, with `axes`, `(axes, B, S)`.
         spectrum: the frequencies.
+        axes: for positions with several axes, the one that each pair follows.
+        precision: `"exact"`, or `"float32"`: angle, cosine and sine in float32, bit for bit what transformers computes
+            from a spectrum of the same precision. Most checkpoints were trained with such tables; at long range they
+            are wrong.
         dtype: float32, or float64 for activations in float64. Half precision is not offered: round the result of the
             rotation, not the table.
         device: where the tables are wanted; by default where the positions are.
@@ -55,16 +81,45 @@ def cos_sin(
     >>> cos, sin = cos_sin(torch.tensor([257]), geometric(64))
     >>> cos[0, 0]
     tensor(0.8193)
+
+    Raises:
+        ValueError: another dtype or precision, or axes that do not fit.
     """
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"tables are float32 or float64, got {dtype}")
+    if precision not in get_args(Precision):
+        raise ValueError(f"precision is 'exact' or 'float32', got {precision!r}")
     pos = Positions.of(positions)
     where = torch.device(device) if device is not None else pos.device
     work = where if where.type != "mps" else torch.device("cpu")  # that device has no float64
 
     def make() -> tuple[Tensor, Tensor]:
-        theta = angles(pos, spectrum, device=work)
+        if precision == "exact":
+            theta = angles(pos, spectrum, axes=axes, device=work)
+        else:
+            theta = _float32_angles(pos, spectrum, axes, work)
         scaled = ((f(theta) * spectrum.attention_factor).to(dtype).to(where) for f in (torch.cos, torch.sin))
         return next(scaled), next(scaled)
 
-    return pos.remember(("cos_sin", spectrum, dtype, where), make)
+    return pos.remember(("cos_sin", spectrum, axes, precision, dtype, where), make)
+
+
+def _float32_angles(pos: Positions, spectrum: Spectrum, axes: tuple[int, ...] | None, device: torch.device) -> Tensor:
+    """What mainstream libraries compute: position and frequency rounded to float32, and then their product."""
+    if spectrum.start_tokens:
+        raise ValueError("start tokens are served with precision 'exact' only")
+    inv_freq = spectrum.inv_freq.to(torch.float32).to(device)
+    return _ids_of_pairs(pos, len(inv_freq), axes).to(device).to(torch.float32) * inv_freq
+
+
+def _ids_of_pairs(pos: Positions, pairs: int, axes: tuple[int, ...] | None) -> Tensor:
+    """The position that each pair follows: `(…, S, 1)`, or `(B, S, pairs)` where pairs follow different axes."""
+    if axes is not None and len(axes) != pairs:
+        raise ValueError(f"axes name one axis for each of the {pairs} pairs, got {len(axes)}")
+    if pos.axes == 1:
+        return pos.ids.reshape(pos.shape)[..., None]
+    if axes is None:
+        raise ValueError(f"these positions have {pos.axes} axes: say by axes (or bands) which one each pair follows")
+    if max(axes) >= pos.axes:
+        raise ValueError(f"axes name axis {max(axes)}, but these positions have {pos.axes}: 0 to {pos.axes - 1}")
+    return pos.ids[list(axes)].movedim(0, -1)

@@ -41,7 +41,8 @@ def attend(
         key_positions: `(K,)` or `(B, K)`: what a cache holds, and the new tokens.
         keys_encoded: the keys have been through `encoding.key` already, as a cache keeps them.
         causal: a query sees the keys whose position is not after its own. Documents and padding are always kept apart.
-        scale: multiplies q·k; by default 1/√head_dim. (T5 was trained with 1.)
+        scale: multiplies q·k; by default 1/√head_dim times the encoding's `softmax_multiplier`. (T5 was trained with
+            1.)
         block: how many query rows are worked on at once; changes the memory, not the result.
 
     >>> from ropewalk import ALiBi
@@ -63,7 +64,7 @@ def attend(
     groups = q.shape[1] // k.shape[1]
     k = k.to(work).repeat_interleave(groups, dim=1)
     v = v.to(work).repeat_interleave(groups, dim=1)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale = q.shape[-1] ** -0.5 * encoding.softmax_multiplier if scale is None else scale
     rows = [slice(start, start + block) for start in range(0, len(pos), block)] or [slice(0, 0)]
     out = [_attend_rows(q[:, :, r].to(work), k, v, encoding, pos[r], key_pos, causal, scale) for r in rows]
     return torch.cat(out, dim=2).to(q.dtype)
@@ -86,7 +87,7 @@ def scores(
     pos, key_pos = Positions.of(positions), Positions.of(key_positions)
     i, j = _axis(pos.ids)[..., :, None], _axis(key_pos.ids)[..., None, :]
     seen = visible(pos, key_pos, causal=causal)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scale = q.shape[-1] ** -0.5 * encoding.softmax_multiplier if scale is None else scale
     # Autocast would lower this product to half precision, and with it the sums that a score hook makes of it.
     with torch.autocast(q.device.type, enabled=False):
         s = (q @ k.mT) * scale

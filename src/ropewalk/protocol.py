@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -96,6 +97,8 @@ class PositionalEncoding(nn.Module):
     """Claim: what is added to the score depends on the head and on j - i, not on i, j or the content."""
     causal_only: bool = False
     """Claim: defined only where a key never follows its query; `attend(causal=False)` refuses it."""
+    softmax_multiplier: float = 1.0
+    """What the softmax scale is multiplied by, unless the caller gives a scale (DeepSeek's YaRN)."""
     max_length: int | None = None
     """Claim: positions 0 … max_length - 1 work, one more is refused. None: no limit."""
 
@@ -174,8 +177,9 @@ def _overrides(cls: type[PositionalEncoding], hook: str) -> bool:
 class Compose(PositionalEncoding):
     """Several encodings at once, each hook applied in the order given: a learned table and ALiBi, say.
 
-    Its claims are those that all parts share; its `max_length` is the shortest. Put a rotation before an encoding that
-    reads the content of queries (Shaw, CoPE) only if that one is meant to see rotated queries.
+    Its claims are those that all parts share; its `max_length` is the shortest. An encoding that reads the content of
+    queries (Shaw, CoPE) reads what the others' `query` made of them, in whatever order they are given: beside a
+    rotation its term meets rotated queries, so the sum is not `shift_invariant`, although each part is.
 
     >>> from ropewalk import ALiBi, Sinusoidal
     >>> both = Compose(Sinusoidal(dim=8), ALiBi(heads=2))
@@ -198,9 +202,14 @@ class Compose(PositionalEncoding):
                 "Compose needs at least one encoding, e.g. Compose(Learned(dim=64, length=512), ALiBi(heads=8))"
             )
         self.parts = nn.ModuleList(encodings)
-        self.shift_invariant = all(e.shift_invariant for e in encodings)
+        leaves = [e for e in self.modules() if isinstance(e, PositionalEncoding) and not isinstance(e, Compose)]
+        turned_and_read = any(_overrides(type(e), "query") for e in leaves) and any(
+            _overrides(type(e), "score") for e in leaves
+        )
+        self.shift_invariant = all(e.shift_invariant for e in encodings) and not turned_and_read
         self.distance_only = all(e.distance_only for e in encodings)
         self.causal_only = any(e.causal_only for e in encodings)
+        self.softmax_multiplier = math.prod(e.softmax_multiplier for e in encodings)
         self.max_length = min((e.max_length for e in encodings if e.max_length is not None), default=None)
 
     def _parts(self) -> list[PositionalEncoding]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 Ladder = Literal["paper", "half-1"]
+Precision = Literal["exact", "float32"]
 
 _CONTEXT = decimal.Context(prec=50)
 _TWO_PI = Decimal("6.2831853071795864769252867665590057683943387987502116419498891846")
@@ -34,6 +35,8 @@ class Spectrum:
         attention_factor: multiplies cos and sin (YaRN's, LongRoPE's).
         softmax_multiplier: multiplies the softmax scale (DeepSeek's). Two numbers, since confusing them squares one of
             them.
+        start_tokens: how many first positions turn by frequencies of their own (LongRoPE's start tokens).
+        start_radians: those frequencies.
 
     Raises:
         ValueError: no frequencies, or a number that is not finite.
@@ -48,12 +51,17 @@ class Spectrum:
     """The same in 1/2⁶⁴ turns per token, as signed 64-bit integers: what makes angles exact at any position."""
     attention_factor: float
     softmax_multiplier: float
+    start_tokens: int
+    start_turns: tuple[int, ...]
 
     def __init__(
         self,
         inv_freq: Iterable[float | Decimal] | Tensor,
         attention_factor: float = 1.0,
         softmax_multiplier: float = 1.0,
+        *,
+        start_tokens: int = 0,
+        start_radians: Iterable[float] = (),
     ) -> None:
         values = inv_freq.detach().cpu().double().tolist() if isinstance(inv_freq, Tensor) else list(inv_freq)
         numbers = [Decimal(v) for v in values]
@@ -66,6 +74,11 @@ class Spectrum:
         object.__setattr__(self, "turns", tuple(_turns(n) for n in numbers))
         object.__setattr__(self, "attention_factor", float(attention_factor))
         object.__setattr__(self, "softmax_multiplier", float(softmax_multiplier))
+        start = tuple(_turns(Decimal(v)) for v in start_radians)
+        if len(start) != (len(numbers) if start_tokens else 0):
+            raise ValueError(f"start tokens have a frequency for each of the {len(numbers)} pairs, got {len(start)}")
+        object.__setattr__(self, "start_tokens", start_tokens)
+        object.__setattr__(self, "start_turns", start)
 
     @property
     def inv_freq(self) -> Tensor:
@@ -88,8 +101,33 @@ def _turns(radians: Decimal) -> int:
     return (parts + TURN // 2) % TURN - TURN // 2
 
 
+def periods(width: int, base: float, precision: Precision = "exact", *, pairs: int | None = None) -> Tensor:
+    """Tokens per radian of the first `pairs` pairs (all by default), base^(2i/width): what frequencies are one over.
+
+    `"exact"` is float64, rounded once from 50 digits. `"float32"` takes the power in float32, as transformers does, so
+    that what is made of it agrees with transformers bit for bit.
+
+    >>> periods(4, 100.0)
+    tensor([ 1., 10.], dtype=torch.float64)
+    """
+    if precision == "float32":
+        _check_ladder(width, base)
+        powers: Tensor = base ** (
+            torch.arange(0, 2 * (width // 2 if pairs is None else pairs), 2, dtype=torch.int64, device="cpu").to(
+                torch.float32
+            )
+            / width
+        )
+        return powers
+    if precision != "exact":
+        raise ValueError(f"precision is 'exact' or 'float32', got {precision!r}")
+    return torch.tensor([float(p) for p in _periods(width, base, "paper")[:pairs]], dtype=torch.float64, device="cpu")
+
+
 @lru_cache(maxsize=256)
-def geometric(width: int, base: float = 10_000.0, *, ladder: Ladder = "paper") -> Spectrum:
+def geometric(
+    width: int, base: float = 10_000.0, *, ladder: Ladder = "paper", precision: Precision = "exact"
+) -> Spectrum:
     """Wavelengths in a geometric progression from 2π: the frequencies of sinusoidal encodings and of RoPE.
 
     `ladder="paper"`: pair i turns by base^(-2i/width) radians a token (Attention Is All You Need §3.5; RoFormer §3.2.2,
@@ -101,6 +139,7 @@ def geometric(width: int, base: float = 10_000.0, *, ladder: Ladder = "paper") -
         width: number of channels; an odd one leaves the last pair without its second channel.
         base: above 1. Also known as theta, or rope_theta.
         ladder: which of the two.
+        precision: `"exact"`, or `"float32"` for the frequencies that transformers computes, bit for bit.
 
     >>> geometric(8).inv_freq
     tensor([1.0000, 0.1000, 0.0100, 0.0010], dtype=torch.float64)
@@ -110,15 +149,29 @@ def geometric(width: int, base: float = 10_000.0, *, ladder: Ladder = "paper") -
     Raises:
         ValueError: width below 1, base not above 1 or not finite, unknown ladder.
     """
+    if precision == "float32":
+        if ladder != "paper":
+            raise ValueError(f"precision 'float32' is for ladder 'paper', got {ladder!r}")
+        return Spectrum(1.0 / periods(width, base, precision))
+    return Spectrum([_CONTEXT.divide(Decimal(1), p) for p in _periods(width, base, ladder)])
+
+
+@lru_cache(maxsize=256)
+def _periods(width: int, base: float, ladder: Ladder) -> tuple[Decimal, ...]:
+    """Tokens per radian of each pair, to 50 digits."""
+    _check_ladder(width, base)
+    pairs = (width + 1) // 2
+    if ladder == "paper":
+        step = _CONTEXT.divide(Decimal(2), Decimal(width))
+    elif ladder == "half-1":
+        step = _CONTEXT.divide(Decimal(1), Decimal(max(pairs - 1, 1)))
+    else:
+        raise ValueError(f"ladder is 'paper' or 'half-1', got {ladder!r}")
+    return tuple(_CONTEXT.power(Decimal(base), _CONTEXT.multiply(step, Decimal(i))) for i in range(pairs))
+
+
+def _check_ladder(width: int, base: float) -> None:
     if not isinstance(width, int) or width < 1:
         raise ValueError(f"the width is a positive whole number of channels, got {width!r}")
     if not (math.isfinite(base) and base > 1):
         raise ValueError(f"base is a finite number above 1, got {base!r}")
-    pairs = (width + 1) // 2
-    if ladder == "paper":
-        exponents = [_CONTEXT.divide(Decimal(-2 * i), Decimal(width)) for i in range(pairs)]
-    elif ladder == "half-1":
-        exponents = [_CONTEXT.divide(Decimal(-i), Decimal(max(pairs - 1, 1))) for i in range(pairs)]
-    else:
-        raise ValueError(f"ladder is 'paper' or 'half-1', got {ladder!r}")
-    return Spectrum([_CONTEXT.power(Decimal(base), e) for e in exponents])

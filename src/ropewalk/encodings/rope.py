@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 import torch
 from torch import Tensor
 
 from ropewalk.angles import cos_sin
+from ropewalk.extensions import Extension
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Paper, PositionalEncoding, check_tokens, expect, is_int
 from ropewalk.rotation import Layout, Place, rotate
-from ropewalk.spectra import Spectrum, geometric
+from ropewalk.spectra import Precision, Spectrum, geometric
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class RoPE(PositionalEncoding):
@@ -35,6 +39,10 @@ class RoPE(PositionalEncoding):
         layout: `"half"` or `"interleaved"`.
         rotary_dim: how many channels turn, even; all of them by default.
         place: whether those lead or trail.
+        extension: a context extension such as `YaRN(factor=4, original_length=8192)`.
+        at_length: for an extension that depends on the length of the text: that length, chosen beforehand, so that
+            neither batch neighbours nor earlier calls change a result. `at(n)` gives the same encoding for another.
+        precision: `"exact"`, or `"float32"` to agree bit for bit with the tables of transformers.
 
     >>> rope = RoPE(head_dim=64, base=10_000, layout="interleaved")
     >>> q, k = rope.query(torch.ones(1, 64), [2]), rope.key(torch.ones(3, 64), [3, 5, 20])
@@ -42,7 +50,8 @@ class RoPE(PositionalEncoding):
     tensor([[61.8337, 51.1741, 40.5986]])
 
     Raises:
-        ValueError: a width that is odd, not positive or above head_dim; base not above 1; an unknown layout or place.
+        ValueError: a width that is odd, not positive or above head_dim; base not above 1; an unknown layout or place;
+            an extension that depends on the length without `at_length`, or `at_length` without such an extension.
     """
 
     name: ClassVar[str] = "rope"
@@ -70,6 +79,9 @@ class RoPE(PositionalEncoding):
         layout: Layout = "half",
         rotary_dim: int | None = None,
         place: Place = "leading",
+        extension: Extension | None = None,
+        at_length: int | None = None,
+        precision: Precision = "exact",
     ) -> None:
         super().__init__()
         width = head_dim if rotary_dim is None else rotary_dim
@@ -81,7 +93,19 @@ class RoPE(PositionalEncoding):
         expect(layout in get_args(Layout), f"layout is 'half' or 'interleaved', got {layout!r}")
         expect(place in get_args(Place), f"place is 'leading' or 'trailing', got {place!r}")
         self.head_dim, self.base, self.layout, self.rotary_dim, self.place = head_dim, base, layout, width, place
-        self.spectrum: Spectrum = geometric(width, base)
+        dynamic = extension is not None and extension.depends_on_length
+        expect(
+            dynamic == (at_length is not None),
+            f"{type(extension).__name__} depends on the length of the text: give at_length, the length of the whole"
+            if dynamic
+            else f"at_length={at_length} needs an extension that depends on the length of the text",
+        )
+        self.extension, self.at_length, self.precision = extension, at_length, precision
+        if extension is None:
+            self.spectrum: Spectrum = geometric(width, base, precision=precision)
+        else:
+            self.spectrum = extension.spectrum(width, base, length=at_length, precision=precision)
+        self.softmax_multiplier = self.spectrum.softmax_multiplier
 
     def query(self, q: Tensor, pos: PositionsLike) -> Tensor:
         """Turn `(…, S, head_dim)` by its positions."""
@@ -94,6 +118,16 @@ class RoPE(PositionalEncoding):
     def inverse(self, x: Tensor, pos: PositionsLike) -> Tensor:
         """Undo `query`: `inverse(query(q, pos), pos)` is `q` up to rounding."""
         return self._turn(x, pos, "x", power=-1, inverse=True)
+
+    def at(self, length: int) -> Self:
+        """The same encoding for a text of another length; itself where the extension does not depend on it.
+
+        Keys that were encoded for one length do not fit queries encoded for another.
+        """
+        if self.at_length is None or self.at_length == length:
+            return self
+        options = {name: getattr(self, name) for name in self.parameters_of_constructor()}
+        return type(self)(**{**options, "at_length": length})
 
     def _turn(self, x: Tensor, pos: PositionsLike, what: str, *, power: int, inverse: bool = False) -> Tensor:
         pos = Positions.of(pos)
@@ -108,4 +142,4 @@ class RoPE(PositionalEncoding):
     def _tables(self, x: Tensor, pos: Positions, power: int) -> tuple[Tensor, Tensor]:
         """Cosine and sine for the positions; `power` is the sign of a damping, which RoPE has not and xPos has."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        return cos_sin(pos, self.spectrum, dtype=dtype, device=x.device)
+        return cos_sin(pos, self.spectrum, precision=self.precision, dtype=dtype, device=x.device)
