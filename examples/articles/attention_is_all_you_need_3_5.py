@@ -202,7 +202,8 @@ def main() -> list[Claim]:
             judge(geometric_from_2pi and math.isclose(longest, limit), PARTLY if geometric_from_2pi else FAILS),
             (
                 f"geometric, from 2π; but for d = 512 it ends at {longest:,.1f}, {longest / limit:.1%} of 10000·2π",
-                f"2π から始まる等比数列ですが、d = 512 の最後は {longest:,.1f}（10000·2π の {longest / limit:.1%}）です",
+                f"2π から始まる等比数列ですが、d = 512 の最後は {longest:,.1f} で、"
+                f"10000·2π の {longest / limit:.1%} です",
             ),
         ),
         Claim(
@@ -214,7 +215,7 @@ def main() -> list[Claim]:
             ("Without position, shuffles cannot be told apart", "位置がなければ、並べ替えを区別できません"),
             judge(not any(without) and all(with_waves)),
             (
-                f"{sum(without)} of {len(others)} told apart without, {sum(with_waves)} of {len(others)} with sinusoids",
+                f"of {len(others)}, {sum(without)} told apart without, {sum(with_waves)} with sinusoids",
                 f"区別できた数は、なしで {sum(without)}/{len(others)}、正弦波で {sum(with_waves)}/{len(others)} でした",
             ),
         ),

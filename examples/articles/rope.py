@@ -8,6 +8,8 @@ judged by what becomes of the product of a query at one position and keys at oth
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -95,7 +97,7 @@ def unfinished_pairs(head_dim: int = 128, base: float = 10_000.0, length: int = 
 
 def rises(curve: Curve) -> int:
     """曲線が一歩先で上がる回数です。 / How often the curve goes up from one distance to the next."""
-    return sum(b > a for a, b in zip(curve.scores, curve.scores[1:], strict=False))
+    return sum(b > a for a, b in pairwise(curve.scores))
 
 
 def main() -> list[Claim]:
