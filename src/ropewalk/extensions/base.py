@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ropewalk.spectra import Precision, Spectrum
+from ropewalk.spectra import Precision, Spectrum, geometric
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,14 @@ class Extension:
             raise ValueError(f"{type(self).__name__} depends on the length of the text: give length=…")
         if length is not None and length < 1:
             raise ValueError(f"length is a positive number of tokens, got {length}")
+        if not self.active(length or 0):
+            return geometric(width, base, precision=precision)
         frequencies = self.inv_freq(width, base, length or 0, precision)
         return Spectrum(frequencies, self.table_factor(length or 0), self.softmax_factor(length or 0))
+
+    def active(self, length: int) -> bool:
+        """Whether a text of that length needs the extension; without need the spectrum is the trained one, to the bit."""
+        return True
 
     def inv_freq(self, width: int, base: float, length: int, precision: Precision) -> Tensor:
         """Radians per token of each pair, in float64 or, for `"float32"`, in float32."""

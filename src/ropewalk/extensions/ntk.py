@@ -74,11 +74,13 @@ class DynamicNTK(Extension):
         check(self, "factor", low=1)
         check_length(self)
 
+    def active(self, length: int) -> bool:
+        """Beyond the trained length."""
+        return length > self.original_length
+
     def inv_freq(self, width: int, base: float, length: int, precision: Precision) -> Tensor:
         """Frequencies of a base raised by as much as the length asks for."""
         exponent = _exponent(width)
-        if length <= self.original_length:
-            return 1 / periods(width, base, precision)
         if precision == "exact":
             return 1 / periods(
                 width, base * (self.factor * length / self.original_length - (self.factor - 1)) ** exponent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -51,23 +52,20 @@ class Product(Extension):
         """f times every part's ratio."""
         f = 1 / periods(width, base, precision)
         out = f
-        for part in self.parts:
+        for part in self._active(length):
             out = out * (part.inv_freq(width, base, length, precision) / f)
         return out
 
     def table_factor(self, length: int) -> float:
         """The product of the parts'."""
-        factor = 1.0
-        for part in self.parts:
-            factor *= part.table_factor(length)
-        return factor
+        return math.prod(part.table_factor(length) for part in self._active(length))
 
     def softmax_factor(self, length: int) -> float:
         """The product of the parts'."""
-        factor = 1.0
-        for part in self.parts:
-            factor *= part.softmax_factor(length)
-        return factor
+        return math.prod(part.softmax_factor(length) for part in self._active(length))
+
+    def _active(self, length: int) -> list[Extension]:
+        return [part for part in self.parts if part.active(length)]
 
     def json(self) -> dict[str, Any]:
         """Name and parts."""

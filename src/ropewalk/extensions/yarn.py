@@ -164,15 +164,23 @@ class DynamicYaRN(Extension):
         check_length(self)
         _check_ramp(self)
 
+    def active(self, length: int) -> bool:
+        """Beyond the trained length."""
+        return length > self.original_length
+
     def at(self, length: int) -> YaRN:
-        """The YaRN of that length."""
-        factor = max(length / self.original_length, 1.0)
-        return YaRN(factor, self.original_length, self.beta_fast, self.beta_slow, self.truncate, ramp=self.ramp)
+        """The YaRN of that length, which is beyond the original one."""
+        return YaRN(
+            length / self.original_length,
+            self.original_length,
+            self.beta_fast,
+            self.beta_slow,
+            self.truncate,
+            ramp=self.ramp,
+        )
 
     def inv_freq(self, width: int, base: float, length: int, precision: Precision) -> Tensor:
-        """YaRN's; at or below the original length the unchanged ones, to the bit."""
-        if length <= self.original_length:
-            return 1 / periods(width, base, precision)
+        """YaRN's."""
         return self.at(length).inv_freq(width, base, length, precision)
 
     def table_factor(self, length: int) -> float:
