@@ -32,7 +32,7 @@ def article(monkeypatch: pytest.MonkeyPatch) -> Iterator[Article]:
     """Import a script as Python does when it is run: with its own folder first on the path."""
     monkeypatch.syspath_prepend(str(ARTICLES))
     yield importlib.import_module
-    for name in ("page", *SCRIPTS):
+    for name in ("retelling", *SCRIPTS):
         sys.modules.pop(name, None)
 
 
@@ -71,11 +71,11 @@ def test_runs_as_a_script_and_writes_no_file(script: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_claim_has_both_languages_and_a_known_verdict(script: str, article: Article) -> None:
     module = article(script)
-    page = article("page")
+    retelling = article("retelling")
     claims = module.main()
     assert len(claims) >= 6
     for claim in claims:
-        assert claim.verdict in (page.HOLDS, page.PARTLY, page.FAILS, page.NOT_HERE)
+        assert claim.verdict in (retelling.HOLDS, retelling.PARTLY, retelling.FAILS, retelling.NOT_HERE)
         for english, japanese in (claim.said, claim.measured):
             assert english
             assert japanese
@@ -256,7 +256,7 @@ def test_rotated_values_would_leak_the_absolute_position(article: Article) -> No
     assert roformer.cached_step() < 1e-12
 
 
-# ---- §3.5 of Attention Is All You Need --------------------------------------------------------------------------------
+# ---- §3.5 of Attention Is All You Need ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dim", [8, 64, 512])

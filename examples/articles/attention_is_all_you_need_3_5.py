@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from page import FAILS, NOT_HERE, PARTLY, Claim, heading, judge, note, verdicts
+from retelling import FAILS, NOT_HERE, PARTLY, Claim, heading, judge, note, verdicts
 from ropewalk import Learned, NoPE, Sinusoidal, attend, geometric
 from ropewalk.measure.order import order
 

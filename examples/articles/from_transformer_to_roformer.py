@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from page import NOT_HERE, Claim, heading, judge, note, verdicts
+from retelling import NOT_HERE, Claim, heading, judge, note, verdicts
 from ropewalk import RoPE, Sinusoidal, attend, cos_sin, geometric, rotate
 from ropewalk.measure.order import order
 

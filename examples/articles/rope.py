@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from page import FAILS, NOT_HERE, PARTLY, Claim, column, heading, judge, note, verdicts
+from retelling import FAILS, NOT_HERE, PARTLY, Claim, column, heading, judge, note, verdicts
 from ropewalk import Learned, RelativeBias, RoPE, geometric
 from ropewalk.measure.decay import Curve, decay
 
