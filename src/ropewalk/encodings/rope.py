@@ -106,6 +106,7 @@ class RoPE(PositionalEncoding):
         else:
             self.spectrum = extension.spectrum(width, base, length=at_length, precision=precision)
         self.softmax_multiplier = self.spectrum.softmax_multiplier
+        self.shift_invariant = not self.spectrum.start_tokens  # scores across their border know where it is
 
     def query(self, q: Tensor, pos: PositionsLike) -> Tensor:
         """Turn `(…, S, head_dim)` by its positions."""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from ropewalk.spectra import Precision, Spectrum, geometric
@@ -45,7 +46,8 @@ class Extension:
             raise ValueError(f"length is a positive number of tokens, got {length}")
         if not self.active(length or 0):
             return geometric(width, base, precision=precision)
-        frequencies = self.inv_freq(width, base, length or 0, precision)
+        with torch.device("cpu"):  # a model built on another device, or on meta, has the same frequencies
+            frequencies = self.inv_freq(width, base, length or 0, precision)
         return Spectrum(frequencies, self.table_factor(length or 0), self.softmax_factor(length or 0))
 
     def active(self, length: int) -> bool:
