@@ -1,0 +1,38 @@
+"""What every test starts from: one seed, one thread, and the same examples on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "stable",
+    derandomize=True,  # the same examples in every run, so that a red test is a change of the code
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("stable")
+
+
+@pytest.fixture(autouse=True)
+def _same_start() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """Fill memory that nobody has written with NaN (and the largest integer), so that reading it shows."""
+    torch.use_deterministic_algorithms(True)
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.utils.deterministic.fill_uninitialized_memory = before
+    torch.use_deterministic_algorithms(False)
