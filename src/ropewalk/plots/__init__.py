@@ -1,1 +1,1 @@
-"""Pictures, one kind a file. Each `draw` returns a matplotlib Figure and needs no display; `style` is what all share."""
+"""Pictures, one kind a file. Each `draw` returns a matplotlib Figure, without a display; `style` is what all share."""

@@ -32,13 +32,20 @@ def draw(word_order: WordOrder, language: Language) -> Figure:
             axis.plot([FLOOR / 10, at], [y, y], color=color, linestyle=dash, linewidth=1.4)
             axis.plot([at], [y], color=color, marker=marker, markersize=8, linestyle="none", label=row.encoding)
             axis.annotate(
-                _number(row.difference), (at, y), xytext=(9, 0), textcoords="offset points", va="center", fontsize=8.5
+                style.number(row.difference),
+                (at, y),
+                xytext=(9, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                family=style.DIGITS,
             )
         axis.set_yticks(range(len(rows)), [style.label(row.encoding) for row in rows])
         axis.set_ylim(len(rows) - 0.4, -1.7)
         axis.set_xlim(FLOOR / 2, 10 ** math.ceil(math.log10(max(1.0, *(row.difference for row in rows))) + 1.6))
         axis.grid(axis="y", visible=False)
         axis.xaxis.set_major_locator(FixedLocator([10.0**e for e in range(-18, 4, 3)]))
+        axis.tick_params(axis="x", labelfontfamily=style.DIGITS)
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: style.superscript(round(math.log10(x)))))
         axis.annotate(
@@ -67,15 +74,6 @@ def draw(word_order: WordOrder, language: Language) -> Figure:
             ),
         )
     return made
-
-
-def _number(difference: float) -> str:
-    if difference == 0:
-        return "0"
-    if difference >= 1e-3:
-        return f"{difference:#.2g}"
-    digits, exponent = f"{difference:.1e}".split("e")
-    return f"{digits}·{style.superscript(int(exponent))}"
 
 
 def _short(text: str) -> str:

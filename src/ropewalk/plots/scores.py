@@ -37,14 +37,14 @@ def draw(comparison: Comparison, language: Language) -> Figure:
             axis.set_ylim(middle - 0.95 * widest, middle + 0.95 * widest)
             axis.set_xlim(-0.5, len(steps) - 0.5)
             every = -(-len(steps) // 8)
-            axis.set_xticks(steps[::every], [f"{d}".replace("-", "−") for d in distances[::every]])
+            axis.set_xticks(steps[::every], [style.minus(str(d)) for d in distances[::every]])
             axis.locator_params(axis="y", nbins=4)
             if len(steps) <= WRITTEN:
                 for step, score in zip(steps, scores, strict=True):
                     beside = scores[max(step - 1, 0) : step] + scores[step + 1 : step + 2]
                     dip = bool(beside) and score < fmean(beside) - 0.1 * widest  # the line comes from above
                     axis.annotate(
-                        f"{score:.1f}".replace("-", "−"),
+                        style.minus(f"{score:.1f}"),
                         (step, score),
                         xytext=(0, -7 if dip else 7),
                         textcoords="offset points",

@@ -74,6 +74,9 @@ FAMILIES = ["Noto Sans CJK JP Subset", "DejaVu Sans"]
 GETA = "〓"
 """What Japanese typesetters put where a character is missing."""
 
+DIGITS = "DejaVu Sans"
+"""For powers of ten: here all superscripts come from one font, elsewhere ¹²³ and the others differ in size."""
+
 SUFFIXES = (".png", ".svg", ".pdf")
 
 _SETTINGS: dict[str, Any] = {
@@ -182,6 +185,25 @@ def superscript(exponent: int) -> str:
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
+def number(size: float) -> str:
+    """Two digits of a size that may be very small.
+
+    >>> number(0.0841), number(2.41e-16), number(0)
+    ('0.084', '2.4·10⁻¹⁶', '0')
+    """
+    if size == 0:
+        return "0"
+    if abs(size) >= 1e-3:
+        return minus(f"{size:#.2g}")
+    digits, exponent = f"{size:.1e}".split("e")
+    return f"{minus(digits)}·{superscript(int(exponent))}"
+
+
+def minus(text: str) -> str:
+    """The sign of a number as it is typeset: − in place of the hyphen."""
+    return text.replace("-", "−")
+
+
 def save(made: Figure, path: Path) -> None:
     """Write a figure as PNG, SVG or PDF, as the suffix says: the whole file, or none.
 
@@ -192,6 +214,7 @@ def save(made: Figure, path: Path) -> None:
     kind = path.suffix.lower()
     if kind not in SUFFIXES:
         raise ValueError(f"a picture is a .png, .svg or .pdf file, got {path.name!r}")
+    check_place(path)
     write(path, _render(made, kind[1:]))
 
 
@@ -219,10 +242,7 @@ def write(path: Path, data: bytes) -> None:
         ValueError: the folder does not exist, or the path is a folder.
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise ValueError(f"the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a file in it")
+    check_place(path)
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -232,6 +252,18 @@ def write(path: Path, data: bytes) -> None:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path where no file can be written, before any work is done.
+
+    Raises:
+        ValueError: the folder does not exist, or the path is a folder.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file in it")
 
 
 def _render(made: Figure, kind: str) -> bytes:

@@ -63,7 +63,8 @@ def wavelengths(axis: Axes, spectrum: Spectrum, base: float, language: Language)
     for value, words in ((2 * math.pi, "2π"), (2 * math.pi * base, f"2π·{base:,.0f}")):
         axis.axhline(value, color=style.PALE, linestyle=(0, (4, 2)), linewidth=1)
         axis.annotate(
-            words, (0.2 if value < 100 else 0.02, value), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
+            words, (0.2 if value < 100 else 0.02, value), xycoords=("axes fraction", "data"), xytext=(0, 3),
+            textcoords="offset points",
             fontsize=9, color="#555555",
         )  # fmt: skip
     longest = max(found)
@@ -86,6 +87,7 @@ def wavelengths(axis: Axes, spectrum: Spectrum, base: float, language: Language)
         ylim=(2, 2 * math.pi * base * 4),
     )
     axis.yaxis.set_major_locator(LogLocator())
+    axis.tick_params(axis="y", labelfontfamily=style.DIGITS)
     axis.yaxis.set_minor_locator(LogLocator(numticks=1))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: style.superscript(round(math.log10(y)))))
 
