@@ -13,6 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from ropewalk.multimodal import Run, place
+from ropewalk.sharding import Scheme, shard_index, unshard_index
+
 T = TypeVar("T")
 
 PositionsLike: TypeAlias = "Positions | Tensor | Sequence[Any]"
@@ -31,10 +34,13 @@ class Positions:
             by -1 is the inverse of a rotation by 1); an absolute table refuses them.
         documents: integers of shape `(S,)` or `(B, S)`: tokens of different documents do not see each other.
         valid: booleans of shape `(S,)` or `(B, S)`: False marks padding, which nobody sees.
+        order: integers of shape `(S,)` or `(B, S)`, for positions with several axes only: where each token stands in
+            the sequence. All tokens of an image may share a time, so their positions do not say which came first.
+            Builders say it; None is unknown, see `ordered`.
 
     Raises:
         TypeError: for floats or booleans; positions are counted, never measured.
-        ValueError: for more than three axes, or documents or valid of another shape.
+        ValueError: for a shape of more than three dimensions, or documents, valid or order of another shape.
 
     >>> Positions([3, 5, 20])
     Positions([3, 5, 20])
@@ -43,7 +49,12 @@ class Positions:
     """
 
     def __init__(
-        self, ids: Tensor | Sequence[Any], *, documents: Tensor | None = None, valid: Tensor | None = None
+        self,
+        ids: Tensor | Sequence[Any],
+        *,
+        documents: Tensor | None = None,
+        valid: Tensor | None = None,
+        order: Tensor | None = None,
     ) -> None:
         ids = torch.as_tensor(ids)
         if ids.numel() == 0 and ids.dtype == torch.float32:  # torch.as_tensor([]) has to guess, and guesses float
@@ -57,12 +68,15 @@ class Positions:
             )
         if not 1 <= ids.dim() <= 3:
             raise ValueError(f"positions have shape (S,), (B, S) or (axes, B, S), got {tuple(ids.shape)}")
-        for what, extra in (("documents", documents), ("valid", valid)):
-            if extra is not None and extra.shape != ids.shape[-extra.dim() :]:
+        if order is not None and (ids.dim() < 3 or len(ids) == 1):
+            raise ValueError("positions with one axis are their own order; order is for those with several")
+        for what, extra in (("documents", documents), ("valid", valid), ("order", order)):
+            if extra is not None and (extra.dim() > 2 or extra.shape != ids.shape[-extra.dim() :]):
                 raise ValueError(f"{what} has shape {tuple(extra.shape)}, the positions have {tuple(ids.shape)}")
         self.ids = ids.to(torch.int64)
         self.documents = documents
-        self.valid = valid
+        self.valid = None if valid is None else valid.to(torch.bool)  # tokenizers give 0 and 1
+        self.order = order
         self._remembered: dict[Hashable, Any] = {}
 
     @classmethod
@@ -124,6 +138,97 @@ class Positions:
             )
         return cls((real.cumsum(-1) - 1).clamp(min=0), valid=real)
 
+    @classmethod
+    def zigzag(cls, n: int, rank: int, world: int, *, device: torch.device | str | None = None) -> Positions:
+        """What one of `world` ranks holds of `n` tokens when context is split zig-zag.
+
+        The sequence is cut into 2·world chunks, and rank r gets chunks r and 2·world - 1 - r: an early and a late one,
+        so that under a causal mask all ranks have as much to do. Any `n` will do, see `shard_index`.
+
+        >>> Positions.zigzag(8, rank=0, world=2).ids
+        tensor([0, 1, 6, 7])
+        """
+        return cls.arange(n, device=device).shard(rank, world)
+
+    @classmethod
+    def grid(cls, *sizes: int, device: torch.device | str | None = None) -> Positions:
+        """All cells of a grid in raster order, the last axis fastest: `grid(t, h, w)` has shape `(3, 1, t·h·w)`.
+
+        >>> Positions.grid(2, 3).ids[:, 0]
+        tensor([[0, 0, 0, 1, 1, 1],
+                [0, 1, 2, 0, 1, 2]])
+
+        Raises:
+            ValueError: no size, or one that is not a positive whole number.
+        """
+        if not sizes or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes):
+            raise ValueError(f"a grid has positive whole sizes, such as (t, h, w), got {sizes}")
+        axes = torch.meshgrid(*(torch.arange(n, device=device) for n in sizes), indexing="ij")
+        return cls(torch.stack([axis.flatten() for axis in axes])[:, None]).ordered()
+
+    @classmethod
+    def interleave(cls, runs: Sequence[Run | int], *, device: torch.device | str | None = None) -> Positions:
+        """Text, images and videos one after the other, as M-RoPE places them: `(3, 1, S)`, axes time, height, width.
+
+        A text token has one number on all three axes. An image or video is a grid that starts where the text left off,
+        and what follows starts one past the highest number so far, on whatever axis. So a picture takes up fewer
+        positions than it has tokens; `delta` says how many fewer.
+
+        Source: Wang et al., Qwen2-VL (2409.12191), §2.1. Where implementations differ: transformers 5.x goes on after a
+        video from its height and width alone, so that a video longer than it is wide overlaps what follows; its earlier
+        releases and vLLM do as here.
+
+        Args:
+            runs: `Text`, `Image` and `Video` of `ropewalk.multimodal`; a plain int is so many tokens of text.
+            device: where the ids are made.
+
+        >>> from ropewalk.multimodal import Image
+        >>> pos = Positions.interleave([5, Image(72, 80), 4])
+        >>> len(pos), pos.after().ids.flatten(), pos.delta()
+        (5769, tensor([89, 89, 89]), tensor([-5680]))
+        """
+        return cls(place(runs, device)[:, None]).ordered()
+
+    @classmethod
+    def cat(cls, parts: Sequence[Positions]) -> Positions:
+        """One after the other along the tokens: those in a cache, and the new ones.
+
+        >>> Positions.cat([Positions.arange(2), Positions([7])]).ids
+        tensor([0, 1, 7])
+
+        Raises:
+            ValueError: nothing given, different numbers of axes or rows, or documents (or an order) on some parts only.
+        """
+        if not parts:
+            raise ValueError("there is nothing to put together")
+        if len({part.axes for part in parts}) > 1:
+            raise ValueError(
+                f"positions with {' and '.join(str(part.axes) for part in parts)} axes do not continue one another; "
+                "what follows tokens on several axes is positions.after()"
+            )
+        rows = {part.shape[0] for part in parts if len(part.shape) == 2}
+        if len(rows - {1}) > 1:
+            raise ValueError(f"positions of {' and '.join(str(n) for n in sorted(rows))} rows do not fit together")
+
+        def joined(pieces: list[Tensor]) -> Tensor:
+            lead = max((piece.shape[:-1] for piece in pieces), key=lambda shape: (len(shape), shape))
+            return torch.cat([piece.expand(*lead, piece.shape[-1]) for piece in pieces], dim=-1)
+
+        def extra(what: str) -> Tensor | None:
+            pieces = [getattr(part, what) for part in parts]
+            if all(piece is None for piece in pieces):
+                return None
+            if any(piece is None for piece in pieces):
+                raise ValueError(f"some of these positions have {what} and some have not")
+            return joined(pieces)
+
+        several = any(part.ids.dim() == 3 for part in parts)
+        ids = joined([part.ids[None] if several and part.ids.dim() == 1 else part.ids for part in parts])
+        padded = any(part.valid is not None for part in parts)
+        everything = [torch.ones(part.shape, dtype=torch.bool, device=part.device) for part in parts]
+        valid = [own if part.valid is None else part.valid for part, own in zip(parts, everything, strict=True)]
+        return cls(ids, documents=extra("documents"), valid=joined(valid) if padded else None, order=extra("order"))
+
     @property
     def shape(self) -> torch.Size:
         """`(S,)` or `(B, S)`, without the axes."""
@@ -155,36 +260,74 @@ class Positions:
         """The same for a slice of the tokens: a chunk of a prefill, a block of query rows."""
         if not isinstance(tokens, slice):
             raise TypeError(f"positions are cut by slices of the token axis, got {tokens!r}")
-        return Positions(
-            self.ids[..., tokens],
-            documents=None if self.documents is None else self.documents[..., tokens],
-            valid=None if self.valid is None else self.valid[..., tokens],
-        )
+        return self._each(lambda t: t[..., tokens])
 
     def to(self, device: torch.device | str) -> Positions:
         """The same on another device."""
-        if torch.device(device) == self.device:
+        return self if torch.device(device) == self.device else self._each(lambda t: t.to(device))
+
+    def ordered(self) -> Positions:
+        """The same, with the order of its tokens known: if nothing else was said, that in which they lie.
+
+        Only positions with several axes have an order beside them. Call this on a whole sequence, not on a part.
+        """
+        if self.axes == 1 or self.order is not None:
             return self
         return Positions(
-            self.ids.to(device),
-            documents=None if self.documents is None else self.documents.to(device),
-            valid=None if self.valid is None else self.valid.to(device),
+            self.ids,
+            documents=self.documents,
+            valid=self.valid,
+            order=torch.arange(len(self), device=self.device),
         )
+
+    def _each(self, cut: Callable[[Tensor], Tensor]) -> Positions:
+        extras = {"documents": self.documents, "valid": self.valid, "order": self.order}
+        return Positions(cut(self.ids), **{name: None if t is None else cut(t) for name, t in extras.items()})
+
+    def shard(self, rank: int, world: int, *, scheme: Scheme = "zigzag") -> Positions:
+        """The part that one of `world` ranks holds; documents, padding and order go with it.
+
+        Each rank can attend with it at once: positions say what came before what, wherever tokens lie.
+
+        >>> Positions.packed([0, 3, 8]).shard(1, world=2)
+        Positions([2, 0, 1, 2], documents=[0, 1, 1, 1])
+        """
+        index = self.shard_index(len(self), rank, world, scheme=scheme, device=self.device)
+        return self.ordered()._each(lambda t: t[..., index])
+
+    shard_index = staticmethod(shard_index)
+    unshard_index = staticmethod(unshard_index)
 
     def after(self, n: int = 1) -> Positions:
         """Where the next `n` tokens of each row stand: one past its highest position, not past the number kept.
+
+        With several axes, one past the highest of all axes, on all of them: what follows is text.
 
         >>> Positions.left_padded(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])).after().ids
         tensor([[3],
                 [5]])
         """
-        if self.axes != 1 or self.documents is not None or len(self) == 0:
-            raise ValueError(
-                "what comes after is known only for one text a row: not for packed, multi-axis or no positions"
-            )
+        if self.documents is not None or len(self) == 0:
+            raise ValueError("what comes after is known only for one text a row: not for packed or no positions")
         ids = self.ids if self.valid is None else self.ids.masked_fill(~self.valid, -1)
-        start = ids.amax(-1) + 1
-        return Positions.arange(n, offset=start)
+        if ids.dim() < 3:
+            return Positions.arange(n, offset=ids.amax(-1) + 1)
+        row = torch.arange(n, device=self.device)
+        next_ids = (ids.amax((0, 2)) + 1)[:, None] + row  # (B, n), on every axis
+        order = None if self.order is None else self.order.amax(-1, keepdim=True) + 1 + row
+        if order is not None and order.dim() == 1:
+            order = order.expand(next_ids.shape)
+        return Positions(next_ids.expand(len(self.ids), -1, -1), order=order)
+
+    def delta(self) -> Tensor:
+        """Next position less the number of tokens, for each row: what decoding adds to a token's index in the sequence.
+
+        0 for plain text, and negative after a picture, whose tokens share positions. int64, `(B,)`, or `()` for
+        positions of shape `(S,)`.
+        """
+        start = self.after().ids[..., 0]
+        start = start[0] if start.dim() == 2 else start
+        return start - (len(self) if self.valid is None else self.valid.sum(-1))
 
     def span(self) -> tuple[int, int]:
         """The lowest and the highest position, (0, -1) when there are none; found once and remembered.
