@@ -487,8 +487,8 @@ def _claims(found: Found, say: Say) -> list[tuple[str, str, tuple[str, str]]]:
             held if max(found.moved["relative_bias"], found.moved["rope"]) < SAME else failed,
         ),
         (
-            say("With RoPE the score falls with distance.", "RoPE では、スコアは距離とともに減衰します。"),
-            say(f"{rope} at the three keys.", f"三つのキーで {rope} です。"),
+            say("With RoPE the score falls from key to key.", "RoPE では、キーが遠いほどスコアが下がります。"),
+            say(f"{rope} from near to far.", f"近い順に {rope} です。"),
             held if falling else failed,
         ),
         (
