@@ -117,9 +117,9 @@ def test_both_readmes_have_the_same_structure() -> None:
     paths = [[line.split()[0] for line in blocks(name, "text")[0].splitlines()] for name in READMES]
     assert paths[0] == paths[1]
     targets = [re.findall(r"\]\(([^)]+)\)", read(name)) for name in READMES]
-    swapped = {"README.ja.md": "README.md", "docs/images/decay-ja.png": "docs/images/decay-en.png"}
+    swapped = {"docs/images/decay-ja.png": "docs/images/decay-en.png"}
     assert sorted(t for t in targets[0] if t != "README.ja.md") == sorted(
-        swapped.get(t, t) for t in targets[1] if t != "README.md"
+        swapped.get(t, t.replace(".ja.md", ".md")) for t in targets[1] if t != "README.md"
     )
 
 
@@ -181,14 +181,39 @@ def test_paths_written_as_code_exist(name: str) -> None:
         assert (ROOT / path).exists(), f"{name} names {path}"
 
 
-def test_the_reference_has_every_encoding_in_order() -> None:
-    text = read("docs/encodings.md")
-    reference = text[text.index("## The encodings") : text.index("## Several at once")]
+@pytest.mark.parametrize("name", ["encodings.md", "encodings.ja.md"])
+def test_the_reference_has_every_encoding_in_order(name: str) -> None:
+    reference = read(f"docs/{name}")
     assert re.findall(r"^### (.*)$", reference, flags=re.M) == [cls.label for cls in ENCODINGS]
 
 
-def test_the_table_for_choosing_is_measured() -> None:
-    rows = table(read("docs/encodings.md"), "Encoding")
+@pytest.mark.parametrize("name", ["encodings", "claims"])
+def test_both_languages_of_a_document_have_the_same_structure(name: str) -> None:
+    english, japanese = read(f"docs/{name}.md"), read(f"docs/{name}.ja.md")
+    for pattern in (r"^(#+) ", r"^(\|[-:|]+\|)$", r"^(\|) ", r"^(- \*\*)", r"^(\*\*)"):
+        assert len(re.findall(pattern, english, flags=re.M)) == len(re.findall(pattern, japanese, flags=re.M)), pattern
+    assert sorted(re.findall(r"`([^`]+)`", english)) == sorted(re.findall(r"`([^`]+)`", japanese))
+    tables = [re.findall(r"^\|.*\|$", text, flags=re.M) for text in (english, japanese)]
+    verdicts = {
+        "成り立つ": "holds",
+        "一部": "holds in part",
+        "成り立たない": "does not hold",
+        "まだ": "not measured yet",
+    }
+    for one, other in zip(*tables, strict=True):
+        numbers = [re.sub(r"(?<=\d) ?(?:percent|%)", "%", row) for row in (one, other)]
+        decimals = [sorted(re.findall(r"\d+[.,]\d+", row)) for row in numbers]
+        assert decimals[0] == decimals[1], other
+        if name == "claims" and not one.startswith(("| Claim", "|---")):
+            last = [row.split(" | ")[-1] for row in (one, other)]
+            (verdict,) = [verdicts[ja] for ja in verdicts if last[1].startswith(ja)]
+            assert last[0].startswith(verdict), other
+
+
+@pytest.mark.parametrize(("name", "header"), [("encodings.md", "Encoding"), ("encodings.ja.md", "位置符号化")])
+def test_the_table_for_choosing_is_measured(name: str, header: str) -> None:
+    rows = table(read(f"docs/{name}"), header)
+    yes, no = ("yes", "no") if header == "Encoding" else ("はい", "いいえ")
     mirrored = order("dog bites man", "man bites dog")
     assert mirrored.mirrored
     told = {row.encoding: row.told_apart for row in mirrored.rows}
@@ -196,10 +221,10 @@ def test_the_table_for_choosing_is_measured() -> None:
         made = build(cls.name, dim=512, heads=8, head_dim=64)
         assert label == cls.label
         assert parameters == f"{sum(p.numel() for p in made.parameters()):,}"
-        assert longest.startswith("its length") == (made.max_length is not None)
+        assert longest.startswith(("its length", "表の長さ")) == (made.max_length is not None)
         by_content = cls.score is not ropewalk.PositionalEncoding.score
-        assert fused == ("no" if by_content else "yes")
-        assert direction == ("yes" if told[cls.name] else "no")
+        assert fused == (no if by_content else yes)
+        assert direction == (yes if told[cls.name] else no)
 
 
 def test_the_numbers_of_the_claims_are_measured() -> None:
