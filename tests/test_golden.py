@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -36,12 +37,13 @@ def test_angles_in_float32_and_float64(base: int, head_dim: int) -> None:
             assert abs(float(sin[where].double()) - wanted_sin) <= error
 
 
-def test_angles_in_float64_are_right_to_the_last_digits() -> None:
-    """Sharper than asked: the angle is exact, so only float64's own cosine is left."""
+def test_angles_in_float64_are_as_good_as_frequencies_counted_in_parts_of_a_turn() -> None:
+    """Sharper than asked: a frequency is rounded to 2⁻⁶⁴ turns, half of which every token may add."""
     for base, head_dim, position, pair, wanted_cos, wanted_sin in ANGLES["rows"]:
         cos, sin = cos_sin([position], geometric(head_dim, base), dtype=torch.float64)
-        assert abs(float(cos[0, pair]) - wanted_cos) < 2e-15
-        assert abs(float(sin[0, pair]) - wanted_sin) < 2e-15
+        error = position * 2**-65 * 2 * math.pi + 2e-15
+        assert abs(float(cos[0, pair]) - wanted_cos) < error
+        assert abs(float(sin[0, pair]) - wanted_sin) < error
 
 
 @pytest.mark.parametrize("case", PLAIN, ids=[c["name"] for c in PLAIN])
