@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.angles import cos_sin
+from ropewalk.bands import Bands
 from ropewalk.extensions import Extension
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Paper, PositionalEncoding, check_tokens, expect, is_int
@@ -43,6 +44,8 @@ class RoPE(PositionalEncoding):
         at_length: for an extension that depends on the length of the text: that length, chosen beforehand, so that
             neither batch neighbours nor earlier calls change a result. `at(n)` gives the same encoding for another.
         precision: `"exact"`, or `"float32"` to agree bit for bit with the tables of transformers.
+        bands: for positions with several axes, the axis that each pair follows, such as `Bands.interleaved((24, 20,
+            20))`. Plain positions of text are taken too, as the same number on every axis.
 
     >>> rope = RoPE(head_dim=64, base=10_000, layout="interleaved")
     >>> q, k = rope.query(torch.ones(1, 64), [2]), rope.key(torch.ones(3, 64), [3, 5, 20])
@@ -51,7 +54,8 @@ class RoPE(PositionalEncoding):
 
     Raises:
         ValueError: a width that is odd, not positive or above head_dim; base not above 1; an unknown layout or place;
-            an extension that depends on the length without `at_length`, or `at_length` without such an extension.
+            an extension that depends on the length without `at_length`, or `at_length` without such an extension; bands
+            of another number of pairs; in use, positions with several axes that the bands do not name.
     """
 
     name: ClassVar[str] = "rope"
@@ -82,6 +86,7 @@ class RoPE(PositionalEncoding):
         extension: Extension | None = None,
         at_length: int | None = None,
         precision: Precision = "exact",
+        bands: Bands | None = None,
     ) -> None:
         super().__init__()
         width = head_dim if rotary_dim is None else rotary_dim
@@ -100,11 +105,19 @@ class RoPE(PositionalEncoding):
             if dynamic
             else f"at_length={at_length} needs an extension that depends on the length of the text",
         )
-        self.extension, self.at_length, self.precision = extension, at_length, precision
-        if extension is None:
-            self.spectrum: Spectrum = geometric(width, base, precision=precision)
-        else:
-            self.spectrum = extension.spectrum(width, base, length=at_length, precision=precision)
+        expect(
+            bands is None or 2 * len(bands.axes) == width,
+            f"bands name the axis of {0 if bands is None else len(bands.axes)} pairs, "
+            f"but {what}={width} has {width // 2}",
+        )
+        self.extension, self.at_length, self.precision, self.bands = extension, at_length, precision, bands
+
+        def ladder(width: int) -> Spectrum:
+            if extension is None:
+                return geometric(width, base, precision=precision)
+            return extension.spectrum(width, base, length=at_length, precision=precision)
+
+        self.spectrum: Spectrum = ladder(width) if bands is None else bands.spectrum(ladder)
         self.softmax_multiplier = self.spectrum.softmax_multiplier
         self.shift_invariant = not self.spectrum.start_tokens  # scores across their border know where it is
 
@@ -120,6 +133,10 @@ class RoPE(PositionalEncoding):
         """Undo `query`: `inverse(query(q, pos), pos)` is `q` up to rounding."""
         return self._turn(x, pos, "x", power=-1, inverse=True)
 
+    def inverse_key(self, k: Tensor, pos: PositionsLike) -> Tensor:
+        """Undo `key`, which a cache does when its tokens move or its spectrum changes."""
+        return self._turn(k, pos, "k", power=1, inverse=True)
+
     def at(self, length: int) -> Self:
         """The same encoding for a text of another length; itself where the extension does not depend on it.
 
@@ -132,15 +149,43 @@ class RoPE(PositionalEncoding):
 
     def _turn(self, x: Tensor, pos: PositionsLike, what: str, *, power: int, inverse: bool = False) -> Tensor:
         pos = Positions.of(pos)
-        check_tokens(x, pos, what)
+        self._check(x, pos, what)
+        cos, sin = self._tables(x, pos, power)
+        if pos.axes > 1 and len(cos) == 1:
+            cos, sin = cos[0], sin[0]  # one row for the whole batch, and for x without a batch
+        if inverse and self.spectrum.attention_factor != 1:
+            cos, sin = (t / self.spectrum.attention_factor**2 for t in (cos, sin))
+        if self.bands is None or self.layout == "interleaved" or self.bands.halves == "whole":
+            return rotate(x, cos, sin, layout=self.layout, place=self.place, inverse=inverse)
+        blocks = self.bands.blocks()
+        rest = self.head_dim - self.rotary_dim
+        trailing = self.place == "trailing"
+        pieces = list(torch.split(x, [rest, *blocks] if trailing else [*blocks, rest], dim=-1))
+        passed = pieces.pop(0 if trailing else -1)
+        tables = zip(*(torch.split(t, [width // 2 for width in blocks], dim=-1) for t in (cos, sin)), strict=True)
+        turned = [rotate(x, c, s, layout="half", inverse=inverse) for x, (c, s) in zip(pieces, tables, strict=True)]
+        return torch.cat([passed, *turned] if trailing else [*turned, passed], dim=-1)
+
+    def _check(self, x: Tensor, pos: Positions, what: str) -> None:
+        if pos.axes > 1:
+            expect(
+                self.bands is not None,
+                f"these positions have {pos.axes} axes: give bands, such as Bands.chunked((16, 24, 24)), "
+                "to say which axis each pair follows",
+            )
+            names = self.bands.names if self.bands is not None else ""
+            expect(
+                len(names) == pos.axes,
+                f"these bands name {len(names)} axes, {names!r}, but the positions have {pos.axes}",
+            )
+        check_tokens(x, pos if pos.axes == 1 else Positions(pos.ids[0]), what)
         expect(
             x.shape[-1] == self.head_dim,
             f"{what} has {x.shape[-1]} channels, this encoding was made for head_dim={self.head_dim}",
         )
-        cos, sin = self._tables(x, pos, power)
-        return rotate(x, cos, sin, layout=self.layout, place=self.place, inverse=inverse)
 
     def _tables(self, x: Tensor, pos: Positions, power: int) -> tuple[Tensor, Tensor]:
         """Cosine and sine for the positions; `power` is the sign of a damping, which RoPE has not and xPos has."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        return cos_sin(pos, self.spectrum, precision=self.precision, dtype=dtype, device=x.device)
+        axes = None if self.bands is None else self.bands.axes
+        return cos_sin(pos, self.spectrum, axes=axes, precision=self.precision, dtype=dtype, device=x.device)
