@@ -74,7 +74,7 @@ def _curve(axis: Axes, curve: Curve, say: Say, *, small: bool, alone: bool) -> N
         at,
         curve.scores,
         color=color,
-        linestyle="solid" if small else dash,  # a panel has one curve, and a jagged one cannot be read in dashes
+        linestyle="solid" if small or alone else dash,  # a jagged curve is hard to read in dashes
         linewidth=1.3 if small else 2.0,
         label=style.label(curve.encoding),
         marker=None if small or alone else marker,
@@ -107,9 +107,11 @@ def _curve(axis: Axes, curve: Curve, say: Say, *, small: bool, alone: bool) -> N
         if not small:
             axis.set_ymargin(0.14)  # room for the words below
             axis.annotate(
-                say(
-                    f"largest rebound: {r.low:.1f} at distance {r.low_at} → {r.high:.1f} at {r.high_at}",
-                    f"最大の戻り：距離 {r.low_at} で {r.low:.1f} → 距離 {r.high_at} で {r.high:.1f}",
+                style.minus(
+                    say(
+                        f"largest rebound: {r.low:.1f} at distance {r.low_at} → {r.high:.1f} at {r.high_at}",
+                        f"最大の戻り：距離 {r.low_at} で {r.low:.1f} → 距離 {r.high_at} で {r.high:.1f}",
+                    )
                 ),
                 (r.low_at, r.low),
                 xytext=(0, -8),

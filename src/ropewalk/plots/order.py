@@ -65,7 +65,7 @@ def draw(word_order: WordOrder, language: Language) -> Figure:
                 "プーリングした出力の相対差（ε：1 における float64 の刻み）",
             )
         )
-        mask = say(", causal mask", "、因果マスクあり") if word_order.causal else ""
+        mask = say(" (causal mask)", "（因果マスクあり）") if word_order.causal else ""
         style.title(
             made,
             say(

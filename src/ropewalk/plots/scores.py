@@ -25,13 +25,15 @@ def draw(comparison: Comparison, language: Language) -> Figure:
     distances = [comparison.keys[n] - comparison.query for n in near_to_far]
     steps = list(range(len(distances)))
     widest = max(max(s) - min(s) for s in table.values()) or 1.0
-    rows = -(-len(table) // 3)
-    with style.figure(6.4, 1.1 + 1.45 * rows) as made:
+    rows = 2 if len(table) == 4 else -(-len(table) // 3)
+    with style.figure(6.4, max(1.1 + 1.45 * rows, 3.2)) as made:
         axes = style.grid(made, len(table), sharex=True)
         for axis, (name, found) in zip(axes, table.items(), strict=True):
             color, dash, marker = style.look(name)
             scores = [found[n] for n in near_to_far]
-            axis.plot(steps, scores, color=color, linestyle=dash, marker=marker, markersize=6.5)
+            axis.plot(
+                steps, scores, color=color, linestyle=dash, marker=marker, markersize=6.5 if len(steps) <= 12 else 3
+            )
             axis.set_title(style.label(name), fontsize=9.5)
             middle = (max(scores) + min(scores)) / 2
             axis.set_ylim(middle - 0.95 * widest, middle + 0.95 * widest)
@@ -70,6 +72,9 @@ def draw(comparison: Comparison, language: Language) -> Figure:
             fontsize=10,
         )
         made.supylabel(
-            say("score q·k; every panel spans the same range", "スコア q·k（どの図も目盛りの幅は同じ）"), fontsize=10
+            say("score q·k; every panel spans the same range", "スコア q·k（どの図も目盛りの幅は同じ）")
+            if rows > 1
+            else say("score q·k", "スコア q·k"),
+            fontsize=10,
         )
     return made

@@ -154,7 +154,7 @@ def figure(width: float = 6.4, height: float = 4.0) -> Iterator[Figure]:
 
 def grid(made: Figure, panels: int, columns: int = 3, **shared: Any) -> list[Axes]:
     """Axes for so many small panels, in reading order; none is left empty."""
-    columns = min(columns, panels)
+    columns = 2 if panels == 4 else min(columns, panels)
     rows = -(-panels // columns)
     axes = made.subplots(rows, columns, squeeze=False, **shared).ravel().tolist()
     for unused in axes[panels:]:
@@ -166,7 +166,9 @@ def grid(made: Figure, panels: int, columns: int = 3, **shared: Any) -> list[Axe
 
 def title(made: Figure, text: str) -> None:
     """The heading of a figure, and what a screen reader says of it."""
-    made.suptitle(text, fontsize=12, parse_math=False)
+    width = sum(2 if ord(c) >= 0x2E80 else 1 for c in text)  # Chinese characters and kana are twice as wide as letters
+    fits = 11.5 * made.get_figwidth()  # so many half-width characters of 12 points stand side by side
+    made.suptitle(text, fontsize=max(7.0, min(12.0, 12 * fits / max(width, 1))), parse_math=False)
     made.set_label(text)
 
 
