@@ -101,6 +101,8 @@ class PositionalEncoding(nn.Module):
     """What the softmax scale is multiplied by, unless the caller gives a scale (DeepSeek's YaRN)."""
     max_length: int | None = None
     """Claim: positions 0 … max_length - 1 work, one more is refused. None: no limit."""
+    heads: int | None = None
+    """Claim: how many query heads it was made for; `attend` refuses another number. None: any number."""
 
     def embed(self, x: Tensor, pos: PositionsLike) -> Tensor:
         """Place 1: token embeddings `(…, S, dim)` to embeddings that know their positions, same shape and dtype."""
@@ -189,7 +191,7 @@ class Compose(PositionalEncoding):
     False
 
     Raises:
-        ValueError: without any part.
+        ValueError: without any part, or with parts made for different numbers of heads.
     """
 
     name: ClassVar[str] = "compose"
@@ -210,6 +212,10 @@ class Compose(PositionalEncoding):
         self.distance_only = all(e.distance_only for e in encodings)
         self.causal_only = any(e.causal_only for e in encodings)
         self.softmax_multiplier = math.prod(e.softmax_multiplier for e in encodings)
+        made_for = {e.heads for e in encodings} - {None}
+        if len(made_for) > 1:
+            raise ValueError(f"the parts were made for different numbers of heads: {sorted(map(str, made_for))}")
+        self.heads = made_for.pop() if made_for else None
         self.max_length = min((e.max_length for e in encodings if e.max_length is not None), default=None)
 
     def _parts(self) -> list[PositionalEncoding]:
@@ -276,8 +282,9 @@ def check_tokens(x: Tensor, pos: Positions, what: str) -> None:
             f"{what} has shape {tuple(x.shape)}, token axis last but one, but there are {length} positions; "
             "is it (batch, tokens, heads, head_dim)? Then transpose axes 1 and 2 first"
         )
-    if len(pos.shape) == 2 and pos.shape[0] not in (1, x.shape[0]):
-        raise ValueError(f"{what} has batch size {x.shape[0]}, the positions have {pos.shape[0]} rows")
+    if len(pos.shape) == 2 and (x.dim() < 3 or pos.shape[0] not in (1, x.shape[0])):
+        batch = f"batch size {x.shape[0]}" if x.dim() > 2 else "no batch axis"
+        raise ValueError(f"{what} has {batch}, the positions have {pos.shape[0]} rows")
 
 
 def expect(condition: bool, message: str) -> None:

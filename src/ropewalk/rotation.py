@@ -34,7 +34,8 @@ def rotate(
     Args:
         x: `(…, S, …, D)` of a floating dtype.
         cos: `(S, width/2)`, `(B, S, width/2)` with `B` the first axis of `x`, or as many axes as `x`, broadcasting
-            against it. The rotated width is twice the last axis; channels beyond it pass unchanged.
+            against it except on the token axis. The rotated width is twice the last axis; channels beyond it pass
+            unchanged.
         sin: the same shape.
         layout: which channels pair up.
         seq_dim: the axis of `x` that counts tokens: -2 for `(B, heads, S, D)`, -3 for `(B, S, heads, D)`.
@@ -104,13 +105,19 @@ def _fit(x: Tensor, cos: Tensor, sin: Tensor, seq_dim: int) -> tuple[Tensor, Ten
             f"cos and sin have {cos.shape[-1]} columns, one a pair, so they turn {2 * cos.shape[-1]} channels, "
             f"but x has only {x.shape[-1]}; tables with both halves repeated have to be cut to one"
         )
-    if cos.dim() == x.dim():
-        if any(c not in (1, n) for c, n in zip(cos.shape[:-1], x.shape[:-1], strict=True)):
-            raise ValueError(f"cos and sin {tuple(cos.shape)} do not broadcast against x {tuple(x.shape)}")
-        return cos, sin
     axis = seq_dim - x.dim() if seq_dim >= 0 else seq_dim
     if not -x.dim() <= axis < -1:
         raise ValueError(f"seq_dim names an axis of x {tuple(x.shape)} other than the last, got {seq_dim}")
+    if cos.dim() == x.dim():
+        # One row for many tokens is a slip (the offset of one decoded token, say), so that axis does not broadcast.
+        if cos.shape[axis] != x.shape[axis] or any(
+            c not in (1, n) for c, n in zip(cos.shape[:-1], x.shape[:-1], strict=True)
+        ):
+            raise ValueError(
+                f"cos and sin {tuple(cos.shape)} do not broadcast against x {tuple(x.shape)} "
+                f"with tokens on axis {seq_dim}"
+            )
+        return cos, sin
     batched = cos.dim() == 3
     if (
         cos.dim() > 3
