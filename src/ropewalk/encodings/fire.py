@@ -67,6 +67,8 @@ class FIRE(PositionalEncoding):
     shift_invariant = False
     distance_only = False
 
+    heads: int
+
     def __init__(self, heads: int, *, width: int = 32, threshold: float = 512.0, bidirectional: bool = False) -> None:
         super().__init__()
         expect(is_int(heads) and heads > 0, f"heads is a positive whole number, got {heads!r}")

@@ -55,6 +55,8 @@ class KERPLE(PositionalEncoding):
         where="§4",
     )
 
+    heads: int
+
     def __init__(self, heads: int, *, kernel: Kernel = "log") -> None:
         super().__init__()
         expect(is_int(heads) and heads > 0, f"heads is a positive whole number, got {heads!r}")
