@@ -13,6 +13,8 @@ from ropewalk.version import __version__
 if TYPE_CHECKING:
     from ropewalk.angles import cos_sin
     from ropewalk.attention import attend
+    from ropewalk.bands import Bands
+    from ropewalk.cache import KeyCache
     from ropewalk.encodings import ENCODINGS, build
     from ropewalk.encodings.alibi import ALiBi
     from ropewalk.encodings.cope import CoPE
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
         Proportional,
         YaRN,
     )
+    from ropewalk.multimodal import Image, Text, Video
+    from ropewalk.permutation import permute
     from ropewalk.positions import Positions
     from ropewalk.protocol import Compose, NoPE, Paper, PositionalEncoding
     from ropewalk.rotation import rotate, rotate_
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ALiBi": "encodings",
+    "Bands": "bands",
     "CoPE": "encodings",
     "Compose": "protocol",
     "DynamicNTK": "extensions",
@@ -53,7 +58,9 @@ _HOME = {
     "ENCODINGS": "encodings",
     "Extension": "extensions",
     "FIRE": "encodings",
+    "Image": "multimodal",
     "KERPLE": "encodings",
+    "KeyCache": "cache",
     "Learned": "encodings",
     "Linear": "extensions",
     "Llama3": "extensions",
@@ -73,12 +80,15 @@ _HOME = {
     "Sinusoidal": "encodings",
     "Spectrum": "spectra",
     "T5": "encodings",
+    "Text": "multimodal",
+    "Video": "multimodal",
     "XPos": "encodings",
     "YaRN": "extensions",
     "attend": "attention",
     "build": "encodings",
     "cos_sin": "angles",
     "geometric": "spectra",
+    "permute": "permutation",
     "rotate": "rotation",
     "rotate_": "rotation",
 }
@@ -90,11 +100,14 @@ __all__ = [
     "NTK",
     "T5",
     "ALiBi",
+    "Bands",
     "CoPE",
     "Compose",
     "DynamicNTK",
     "DynamicYaRN",
     "Extension",
+    "Image",
+    "KeyCache",
     "Learned",
     "Linear",
     "Llama3",
@@ -112,6 +125,8 @@ __all__ = [
     "Shaw",
     "Sinusoidal",
     "Spectrum",
+    "Text",
+    "Video",
     "XPos",
     "YaRN",
     "__version__",
@@ -119,6 +134,7 @@ __all__ = [
     "build",
     "cos_sin",
     "geometric",
+    "permute",
     "rotate",
     "rotate_",
 ]

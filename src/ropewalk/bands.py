@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, TypeAlias, get_args
 
 from ropewalk.spectra import Spectrum
@@ -67,7 +68,7 @@ class Bands:
         object.__setattr__(self, "halves", halves)
         if rungs == "dealt" and len(set(self.counts())) > 1:
             raise ValueError(f"rungs are dealt evenly, but the axes {names!r} have {self.counts()} pairs")
-        if halves == "each" and list(self.axes) != sorted(self.axes):
+        if halves == "each" and len(self.blocks()) > len(set(self.axes)):
             raise ValueError(f"halves of each axis need the pairs of an axis side by side, got {self.string()!r}")
 
     @classmethod
@@ -175,7 +176,9 @@ class Bands:
 
     def blocks(self) -> tuple[int, ...]:
         """Widths of the stretches of channels that are halved by themselves."""
-        return tuple(w for w in self.widths() if w) if self.halves == "each" else (2 * len(self.axes),)
+        if self.halves == "whole":
+            return (2 * len(self.axes),)
+        return tuple(2 * len(list(run)) for _, run in groupby(self.axes))
 
     def channels(self, layout: str) -> str:
         """The axis of every channel that turns, by name: the picture that model cards draw.
@@ -185,11 +188,9 @@ class Bands:
         'HHWWHHWW'
         'HHHHWWWW'
         """
-        if layout == "interleaved":
-            return "".join(2 * name for name in self.string())
-        if self.halves == "whole":
+        if layout == "half" and self.halves == "whole":
             return 2 * self.string()
-        return "".join(name * width for name, width in zip(self.names, self.widths(), strict=True))
+        return "".join(2 * name for name in self.string())
 
     def spectrum(self, ladder: Callable[[int], Spectrum]) -> Spectrum:
         """The frequency of every pair, picked from the ladders that `rungs` says.
@@ -239,3 +240,20 @@ def _check_sections(sections: Sequence[Any], names: str) -> None:
     for section in sections:
         if not isinstance(section, int) or isinstance(section, bool) or section < 0:
             raise ValueError(f"a section is a whole number of pairs, 0 or more, got {section!r} in {list(sections)}")
+
+
+def check_axes(bands: Bands | None, axes: int) -> None:
+    """Refuse positions with `axes` axes that these bands, or no bands, do not name.
+
+    Raises:
+        ValueError: saying how many there are of both.
+    """
+    if axes == 1:
+        return
+    if bands is None:
+        raise ValueError(
+            f"these positions have {axes} axes: give bands, such as Bands.chunked((16, 24, 24)), "
+            "to say which axis each pair follows"
+        )
+    if len(bands.names) != axes:
+        raise ValueError(f"bands name {len(bands.names)} axes, {bands.names!r}, but the positions have {axes}")

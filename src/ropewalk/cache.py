@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +11,8 @@ from torch import Tensor
 from ropewalk.attention import attend
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Compose, PositionalEncoding, check_tokens
+
+T = TypeVar("T")
 
 
 class KeyCache:
@@ -187,11 +189,13 @@ class KeyCache:
                         f"{one.label} is not a rotation of the keys alone, so cached keys cannot be turned back; "
                         "encode the tokens again"
                     )
-        if shift and self._positions is not None:
+        if changes and self._stored is not None:
+            target.key(self._stored[:, :1], self.positions)  # what it refuses, it refuses now
+        if shift and len(self):
             moved = torch.ones(len(self), dtype=torch.bool, device=self.positions.device)
             moved = moved if tokens is None else self._mask(tokens)
-            self._next = self._next and _moved(self._next, self.positions, moved, shift)
             held = self.positions
+            self._next = None if self._next is None else _moved(self._next, held, moved, shift)
             self._positions = Positions(
                 held.ids + shift * moved, documents=held.documents, valid=held.valid, order=held.order
             )
@@ -276,7 +280,7 @@ def _turning(encoding: PositionalEncoding) -> list[Any]:
     return [e for e in leaves if type(e).key is not PositionalEncoding.key]
 
 
-def _held(what: Any) -> Any:
+def _held(what: T | None) -> T:
     if what is None:
         raise ValueError("the cache is empty: append keys, values and positions first")
     return what

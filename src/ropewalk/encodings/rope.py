@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.angles import cos_sin
-from ropewalk.bands import Bands
+from ropewalk.bands import Bands, check_axes
 from ropewalk.extensions import Extension
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Paper, PositionalEncoding, check_tokens, expect, is_int
@@ -149,7 +149,12 @@ class RoPE(PositionalEncoding):
 
     def _turn(self, x: Tensor, pos: PositionsLike, what: str, *, power: int, inverse: bool = False) -> Tensor:
         pos = Positions.of(pos)
-        self._check(x, pos, what)
+        check_axes(self.bands, pos.axes)
+        check_tokens(x, pos if pos.axes == 1 else Positions(pos.ids[0]), what)
+        expect(
+            x.shape[-1] == self.head_dim,
+            f"{what} has {x.shape[-1]} channels, this encoding was made for head_dim={self.head_dim}",
+        )
         cos, sin = self._tables(x, pos, power)
         if pos.axes > 1 and len(cos) == 1:
             cos, sin = cos[0], sin[0]  # one row for the whole batch, and for x without a batch
@@ -165,24 +170,6 @@ class RoPE(PositionalEncoding):
         tables = zip(*(torch.split(t, [width // 2 for width in blocks], dim=-1) for t in (cos, sin)), strict=True)
         turned = [rotate(x, c, s, layout="half", inverse=inverse) for x, (c, s) in zip(pieces, tables, strict=True)]
         return torch.cat([passed, *turned] if trailing else [*turned, passed], dim=-1)
-
-    def _check(self, x: Tensor, pos: Positions, what: str) -> None:
-        if pos.axes > 1:
-            expect(
-                self.bands is not None,
-                f"these positions have {pos.axes} axes: give bands, such as Bands.chunked((16, 24, 24)), "
-                "to say which axis each pair follows",
-            )
-            names = self.bands.names if self.bands is not None else ""
-            expect(
-                len(names) == pos.axes,
-                f"these bands name {len(names)} axes, {names!r}, but the positions have {pos.axes}",
-            )
-        check_tokens(x, pos if pos.axes == 1 else Positions(pos.ids[0]), what)
-        expect(
-            x.shape[-1] == self.head_dim,
-            f"{what} has {x.shape[-1]} channels, this encoding was made for head_dim={self.head_dim}",
-        )
 
     def _tables(self, x: Tensor, pos: Positions, power: int) -> tuple[Tensor, Tensor]:
         """Cosine and sine for the positions; `power` is the sign of a damping, which RoPE has not and xPos has."""
