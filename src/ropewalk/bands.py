@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from ropewalk.spectra import Spectrum
+from ropewalk.spectra import Precision, Spectrum, geometric
+
+if TYPE_CHECKING:
+    from ropewalk.extensions import Extension
 
 Rungs: TypeAlias = Literal["one", "each", "dealt"]
 Halves: TypeAlias = Literal["whole", "each"]
@@ -136,7 +139,7 @@ class Bands:
             names: by default `"HW"` for two axes and `"THW"` for three.
             halves: see `Bands`.
 
-        >>> Bands.axial(64, "THW").widths()
+        >>> Bands.axial(64, "THW").widths
         (24, 20, 20)
         >>> Bands.axial((36, 36))  # Qwen2-VL's vision tower
         Bands('HHHHHHHHHHHHHHHHHHWWWWWWWWWWWWWWWWWW', names='HW', rungs='each', halves='whole')
@@ -170,9 +173,10 @@ class Bands:
         """How many pairs follow each axis."""
         return tuple(self.axes.count(axis) for axis in range(len(self.names)))
 
-    def widths(self) -> tuple[int, ...]:
-        """How many channels follow each axis."""
-        return tuple(2 * count for count in self.counts())
+    @property
+    def widths(self) -> tuple[int, ...] | None:
+        """How many channels each axis has a ladder over; None where there is one ladder for all."""
+        return tuple(2 * count for count in self.counts()) if self.rungs == "each" else None
 
     def blocks(self) -> tuple[int, ...]:
         """Widths of the stretches of channels that are halved by themselves."""
@@ -192,21 +196,38 @@ class Bands:
             return 2 * self.string()
         return "".join(2 * name for name in self.string())
 
-    def spectrum(self, ladder: Callable[[int], Spectrum]) -> Spectrum:
-        """The frequency of every pair, picked from the ladders that `rungs` says.
+    def spectrum(
+        self,
+        base: float = 10_000.0,
+        *,
+        extension: Extension | None = None,
+        length: int | None = None,
+        precision: Precision = "exact",
+    ) -> Spectrum:
+        """The frequency of every pair; a context extension is applied to each ladder.
 
-        Args:
-            ladder: the spectrum of a width: `geometric`, or a context extension's.
-
-        >>> from ropewalk import geometric
-        >>> Bands.axial((4, 4)).spectrum(geometric).radians
+        >>> Bands.axial((4, 4)).spectrum().radians
         (1.0, 0.01, 1.0, 0.01)
 
         Raises:
-            ValueError: an extension that has start tokens, or other multipliers for one width than for another.
+            ValueError: an impossible base, and what `pick` refuses.
+        """
+
+        def ladder(width: int) -> Spectrum:
+            if extension is None:
+                return geometric(width, base, precision=precision)
+            return extension.spectrum(width, base, length=length, precision=precision)
+
+        return self.pick(ladder)
+
+    def pick(self, ladder: Callable[[int], Spectrum]) -> Spectrum:
+        """The frequency of every pair, from the spectra that `ladder` gives for a width.
+
+        Raises:
+            ValueError: spectra with start tokens, or with other multipliers for one width than for another.
         """
         if self.rungs == "each":
-            own = {axis: ladder(width) for axis, width in enumerate(self.widths()) if width}
+            own = {axis: ladder(2 * count) for axis, count in enumerate(self.counts()) if count}
             picks = [(own[axis], self.axes[:at].count(axis)) for at, axis in enumerate(self.axes)]
         else:
             whole, n = ladder(2 * len(self.axes)), len(self.names) if self.rungs == "dealt" else 0

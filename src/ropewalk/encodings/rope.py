@@ -111,13 +111,12 @@ class RoPE(PositionalEncoding):
             f"but {what}={width} has {width // 2}",
         )
         self.extension, self.at_length, self.precision, self.bands = extension, at_length, precision, bands
-
-        def ladder(width: int) -> Spectrum:
-            if extension is None:
-                return geometric(width, base, precision=precision)
-            return extension.spectrum(width, base, length=at_length, precision=precision)
-
-        self.spectrum: Spectrum = ladder(width) if bands is None else bands.spectrum(ladder)
+        if bands is not None:
+            self.spectrum: Spectrum = bands.spectrum(base, extension=extension, length=at_length, precision=precision)
+        elif extension is not None:
+            self.spectrum = extension.spectrum(width, base, length=at_length, precision=precision)
+        else:
+            self.spectrum = geometric(width, base, precision=precision)
         self.softmax_multiplier = self.spectrum.softmax_multiplier
         self.shift_invariant = not self.spectrum.start_tokens  # scores across their border know where it is
 

@@ -109,7 +109,7 @@ class Sinusoidal(PositionalEncoding):
         def rungs(width: int) -> Spectrum:
             return geometric(width, base, ladder=ladder)
 
-        self.spectrum: Spectrum = rungs(dim) if bands is None else bands.spectrum(rungs)
+        self.spectrum: Spectrum = rungs(dim) if bands is None else bands.pick(rungs)
 
     def table(self, pos: PositionsLike, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """The vectors that are added, `(S, dim)` or `(B, S, dim)`."""
