@@ -136,7 +136,8 @@ def test_the_tree_is_that_of_the_repository(name: str) -> None:
     package = ROOT / "src" / "ropewalk"
     there = {f"src/ropewalk/{path.name}" for path in package.glob("*.py")}
     there |= {f"src/ropewalk/{path.parent.name}/" for path in package.glob("*/__init__.py")}
-    assert there <= set(listed), there - set(listed)
+    missing = sorted(there - set(listed))
+    assert not missing, f"give each of these a line in the tree of {' and '.join(READMES)}: {missing}"
 
 
 @pytest.mark.parametrize(("name", "header"), [("README.md", "Place"), ("README.ja.md", "場所")])
