@@ -77,4 +77,4 @@ def permute(
     start = rest if place == "trailing" else 0
     channels = torch.arange(width, device=weight.device)
     channels[start : start + rotary] = order + start
-    return weight.unflatten(0, (heads, width)).index_select(1, channels).flatten(0, 1)
+    return weight.reshape(heads, width, *weight.shape[1:])[:, channels].reshape(weight.shape)
