@@ -102,20 +102,22 @@ class T5(PositionalEncoding):
 
 
 def _bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
-    """The smallest distance of each bucket but the first, in exact integer arithmetic.
+    """The smallest distance of each bucket but the first, exact.
 
-    Bucket `exact + b` begins where (n / exact)^steps ≥ (max_distance / exact)^b, an inequality between whole numbers
-    once multiplied out.
+    Bucket `exact + b` begins at the first whole number that is not below exact · (max_distance / exact)^(b / steps). Where
+    that lies so close to a whole number that a float cannot tell, (n / exact)^steps ≥ (max_distance / exact)^b decides,
+    multiplied out into whole numbers.
     """
     exact = buckets // 2
     steps = buckets - exact
 
-    def reached(n: int, b: int) -> bool:
-        return bool(n**steps * exact**b >= max_distance**b * exact**steps)
+    def first(b: int) -> int:
+        if not exact:
+            return 0
+        bound = exact * (max_distance / exact) ** (b / steps)
+        near = round(bound)
+        if abs(bound - near) > 1e-9 * bound:
+            return math.ceil(bound)
+        return near if near**steps * exact**b >= max_distance**b * exact**steps else near + 1
 
-    far = []
-    for b in range(1, steps):
-        n = math.floor(exact * (max_distance / exact) ** (b / steps)) if exact else 0
-        n += next(extra for extra in range(-1, 3) if reached(n + extra, b)) if exact else 0
-        far.append(n)
-    return (*range(1, exact + 1), *far)
+    return (*range(1, exact + 1), *(first(b) for b in range(1, steps)))
