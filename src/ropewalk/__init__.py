@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     )
     from ropewalk.multimodal import Image, Text, Video
     from ropewalk.permutation import permute
+    from ropewalk.plans import RotaryPlan
     from ropewalk.positions import Positions
     from ropewalk.protocol import Compose, NoPE, Paper, PositionalEncoding
+    from ropewalk.readers import from_config
     from ropewalk.rotation import rotate, rotate_
     from ropewalk.spectra import Spectrum, geometric
 
@@ -76,6 +78,7 @@ _HOME = {
     "Proportional": "extensions",
     "RelativeBias": "encodings",
     "RoPE": "encodings",
+    "RotaryPlan": "plans",
     "Shaw": "encodings",
     "Sinusoidal": "encodings",
     "Spectrum": "spectra",
@@ -87,6 +90,7 @@ _HOME = {
     "attend": "attention",
     "build": "encodings",
     "cos_sin": "angles",
+    "from_config": "readers",
     "geometric": "spectra",
     "permute": "permutation",
     "rotate": "rotation",
@@ -122,6 +126,7 @@ __all__ = [
     "Proportional",
     "RelativeBias",
     "RoPE",
+    "RotaryPlan",
     "Shaw",
     "Sinusoidal",
     "Spectrum",
@@ -133,6 +138,7 @@ __all__ = [
     "attend",
     "build",
     "cos_sin",
+    "from_config",
     "geometric",
     "permute",
     "rotate",
