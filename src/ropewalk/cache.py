@@ -102,7 +102,7 @@ class KeyCache:
             raise ValueError(
                 f"k and v are (batch, kv_heads, tokens, head_dim), got {tuple(k.shape)} and {tuple(v.shape)}"
             )
-        check_tokens(k, pos if pos.axes == 1 else Positions(pos.ids[0]), "k")
+        check_tokens(k, pos.one_axis(), "k")
         if pos.axes > 1 and pos.order is None:
             if self._positions is not None:
                 raise ValueError(

@@ -280,6 +280,12 @@ class Positions:
             order=torch.arange(len(self), device=self.device),
         )
 
+    def one_axis(self) -> Positions:
+        """These, or the first of their several axes; a single row then fits activations with and without a batch."""
+        if self.axes == 1:
+            return self
+        return Positions(self.ids[0, 0] if self.ids.shape[1] == 1 else self.ids[0])
+
     def _each(self, cut: Callable[[Tensor], Tensor]) -> Positions:
         extras = {"documents": self.documents, "valid": self.valid, "order": self.order}
         return Positions(cut(self.ids), **{name: None if t is None else cut(t) for name, t in extras.items()})

@@ -149,7 +149,7 @@ class RoPE(PositionalEncoding):
     def _turn(self, x: Tensor, pos: PositionsLike, what: str, *, power: int, inverse: bool = False) -> Tensor:
         pos = Positions.of(pos)
         check_axes(self.bands, pos.axes)
-        check_tokens(x, pos if pos.axes == 1 else Positions(pos.ids[0]), what)
+        check_tokens(x, pos.one_axis(), what)
         expect(
             x.shape[-1] == self.head_dim,
             f"{what} has {x.shape[-1]} channels, this encoding was made for head_dim={self.head_dim}",

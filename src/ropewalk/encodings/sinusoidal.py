@@ -118,7 +118,7 @@ class Sinusoidal(PositionalEncoding):
     def embed(self, x: Tensor, pos: PositionsLike) -> Tensor:
         """`embedding_scale`·x + PE(pos), computed in float32 and rounded once to the dtype of x."""
         pos = Positions.of(pos)
-        check_tokens(x, pos if pos.axes == 1 else Positions(pos.ids[0]), "x")
+        check_tokens(x, pos.one_axis(), "x")
         expect(x.shape[-1] == self.dim, f"x has {x.shape[-1]} channels, this encoding was made for dim={self.dim}")
         work = torch.float64 if x.dtype == torch.float64 else torch.float32
         return (x.to(work) * self.embedding_scale + self._table(pos, work, x.device)).to(x.dtype)
