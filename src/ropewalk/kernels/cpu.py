@@ -1,0 +1,193 @@
+"""The rotation in C++, as torch operators: registered when this module is imported, or not there, with the reason.
+
+The library beside this file is built when the package is installed, if there is a compiler. At run time it needs torch
+2.10 or later. The operators take x with its token axis named by `seq_dim`, cos and sin with one column a pair, the layout
+as a number (`LAYOUTS`) and the first channel that turns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger("ropewalk")
+
+INSTRUCTION_SETS = ("portable", "avx2", "avx512")
+"""What the kernels are compiled for, by number."""
+
+LAYOUTS = {"half": 0, "interleaved": 1}
+
+@dataclass(frozen=True)
+class Kernels:
+    """The loaded library, or why there is none."""
+
+    library: ctypes.CDLL | None
+    reason: str = ""
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use, or `"none"`."""
+        return "none" if self.library is None else INSTRUCTION_SETS[self.library.ropewalk_isa_in_use()]
+
+
+def refuses(xs: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> str | None:
+    """Why the operators cannot take these tensors, or None; shapes, dtypes and strides they check themselves."""
+    if KERNELS.library is None:
+        return KERNELS.reason
+    if torch.compiler.is_compiling():
+        return None if xs[0].device.type == "cpu" else f"x is on {xs[0].device}"
+    for t in (*xs, cos, sin):
+        if not t.is_cpu:
+            return f"a tensor is on {t.device}"
+        if type(t) is not Tensor and type(t) is not torch.nn.Parameter:
+            return f"a tensor is a {type(t).__name__}"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "torch.func is at work, for which the eager form is right as it stands"
+    return None
+
+
+def call(name: str, arguments: tuple[Any, ...]) -> Any:
+    """Call an operator; around autograd where no gradient is wanted, since its bookkeeping costs more than a short rotation."""
+    operator = OPERATORS[name]
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+        return operator(*arguments)
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(*arguments)
+
+
+def _load() -> ctypes.CDLL:
+    built = [p for ending in ("so", "dylib", "pyd") for p in sorted(Path(__file__).parent.glob(f"_rotate*.{ending}"))]
+    if not built:
+        raise RuntimeError("they were not built; was there a C++ compiler when ropewalk was installed?")
+    library = ctypes.CDLL(str(built[0]))
+    library.ropewalk_register.restype = ctypes.c_char_p
+    library.ropewalk_register.argtypes = [ctypes.c_char_p]
+    folder = Path(torch.__file__).parent / "lib"
+    names = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
+    libtorch = next((folder / name for name in names if (folder / name).exists()), None)
+    if libtorch is None:
+        raise RuntimeError(f"there is no libtorch_cpu in {folder}")
+    problem = library.ropewalk_register(str(libtorch).encode())
+    if problem:
+        raise RuntimeError(problem.decode())
+    _say_what_they_do()
+    return library
+
+
+def _say_what_they_do() -> None:
+    """Shapes for tracing, and gradients: the gradient of a rotation is the rotation back."""
+    for name, results in (("rotate", 1), ("rotate_pair", 2), ("norm_rotate", 1)):
+        torch.library.register_fake(f"ropewalk::{name}", functools.partial(_fake_like, results))
+    for name in ("rotate_", "rotate_pair_", "rotate_out"):
+        torch.library.register_fake(f"ropewalk::{name}", _fake_nothing)
+    torch.library.register_fake("ropewalk::cos_sin", _fake_tables)
+    torch.library.register_autograd("ropewalk::rotate", _backward, setup_context=_setup)
+    torch.library.register_autograd("ropewalk::rotate_pair", _backward_pair, setup_context=_setup_pair)
+
+
+def _fake_like(results: int, *arguments: Any) -> Any:
+    made = tuple(torch.empty_like(t) for t in arguments[:results])
+    return made if results > 1 else made[0]
+
+
+def _fake_nothing(*arguments: Any) -> None:
+    return None
+
+
+def _fake_tables(ids: Tensor, turns: Tensor, factor: float, double: bool) -> tuple[Tensor, Tensor]:
+    shape, dtype = (*ids.shape, turns.shape[0]), torch.float64 if double else torch.float32
+    return ids.new_empty(shape, dtype=dtype), ids.new_empty(shape, dtype=dtype)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, cos, sin, *ctx.how = inputs
+    ctx.needs = ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    ctx.save_for_backward(cos, sin, *([x] if ctx.needs else []))
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    cos, sin, *x = ctx.saved_tensors
+    layout, seq_dim, first, inverse = ctx.how
+    grad_x = _back(grad, cos, sin, ctx.how) if ctx.needs_input_grad[0] else None
+    tables = _table_gradients(x[0], grad, cos, *ctx.how) if ctx.needs else (None, None)
+    return grad_x, *tables, None, None, None, None
+
+
+def _setup_pair(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, cos, sin, *ctx.how = inputs
+    ctx.needs = ctx.needs_input_grad[2] or ctx.needs_input_grad[3]
+    ctx.save_for_backward(cos, sin, *([q, k] if ctx.needs else []))
+
+
+def _backward_pair(ctx: Any, grad_q: Tensor, grad_k: Tensor) -> tuple[Any, ...]:
+    cos, sin, *x = ctx.saved_tensors
+    back = [_back(g, cos, sin, ctx.how) for g in (grad_q, grad_k)]
+    tables: tuple[Any, Any] = (None, None)
+    if ctx.needs:
+        of_q, of_k = (_table_gradients(t, g, cos, *ctx.how) for t, g in zip(x, (grad_q, grad_k), strict=True))
+        tables = of_q[0] + of_k[0], of_q[1] + of_k[1]
+    return *back, *tables, None, None, None, None
+
+
+def _back(grad: Tensor, cos: Tensor, sin: Tensor, how: list[Any]) -> Tensor:
+    layout, seq_dim, first, inverse = how
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    turned: Tensor = torch.ops.ropewalk.rotate(grad, cos, sin, layout, seq_dim, first, not inverse)
+    return turned
+
+
+def _table_gradients(
+    x: Tensor, grad: Tensor, cos: Tensor, layout: int, seq_dim: int, first: int, inverse: bool
+) -> tuple[Tensor, Tensor]:
+    """By cos and sin: sums over the axes along which they were repeated."""
+    width = 2 * cos.shape[-1]
+    x, grad = (t[..., first : first + width].to(cos.dtype) for t in (x, grad))
+    pick = (lambda t: t.chunk(2, -1)) if layout == LAYOUTS["half"] else (lambda t: (t[..., 0::2], t[..., 1::2]))
+    (a, b), (grad_a, grad_b) = pick(x), pick(grad)
+    by_cos, by_sin = grad_a * a + grad_b * b, grad_b * a - grad_a * b
+    shape = _table_shape(cos, x.dim(), seq_dim)
+    by_cos, by_sin = (t.sum_to_size(shape).reshape(cos.shape) for t in (by_cos, by_sin))
+    return by_cos, -by_sin if inverse else by_sin
+
+
+def _table_shape(cos: Tensor, dims: int, seq_dim: int) -> list[int]:
+    """The shape in which cos broadcasts against x."""
+    if cos.dim() == dims:
+        return list(cos.shape)
+    shape = [1] * dims
+    shape[seq_dim], shape[-1] = cos.shape[-2], cos.shape[-1]
+    if cos.dim() == 3:
+        shape[0] = cos.shape[0]
+    return shape
+
+
+def _find() -> Kernels:
+    """Load the library; where that cannot be, say why in one log line."""
+    try:
+        return Kernels(_load())
+    except (OSError, RuntimeError) as error:
+        log.warning("the rotation runs in eager PyTorch, since its C++ kernels are not there: %s", error)
+        return Kernels(None, str(error))
+
+
+# At import, not in a cached function: a compiler that traces a call looks through caches, but takes a constant as it is.
+KERNELS = _find()
+"""What was found."""
+
+OPERATORS: dict[str, Any] = (
+    {}
+    if KERNELS.library is None
+    else {
+        name: getattr(torch.ops.ropewalk, name).default
+        for name in ("rotate", "rotate_", "rotate_out", "rotate_pair", "rotate_pair_", "cos_sin", "norm_rotate")
+    }
+)
+"""The operators by name; none where there is no library."""
