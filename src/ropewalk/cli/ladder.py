@@ -24,7 +24,7 @@ def fate_name(fate: Fate) -> str:
         "kept": say("kept", "保持"),
         "blended": say("blended", "混合"),
         "divided": say("divided", "除算"),
-        "raised": say("slowed by a raised base", "base の引き上げで減速"),
+        "raised": say("base raised", "base 引き上げ"),
         "stopped": say("stopped", "停止"),
     }[fate]
 

@@ -73,14 +73,15 @@ def _about_model(found: Inspection) -> str:
         parts.append(say(f"trained with {trained:,} tokens", f"学習時の長さ {trained:,} トークン"))
     if stated:
         parts.append(say(f"the configuration states {stated:,} tokens", f"設定にある長さ {stated:,} トークン"))
-    if plan.heads:
-        shared = f" ({plan.kv_heads})" if plan.kv_heads and plan.kv_heads != plan.heads else ""
+    if plan.heads and plan.kv_heads and plan.kv_heads != plan.heads:
         parts.append(
             say(
-                f"{plan.heads} heads{shared and f', {plan.kv_heads} for keys'}",
-                f"ヘッド {plan.heads}{shared and f'、キー {plan.kv_heads}'}",
+                f"{plan.heads} heads, {plan.kv_heads} for keys",
+                f"クエリのヘッド {plan.heads}、キーのヘッド {plan.kv_heads}",
             )
         )
+    elif plan.heads:
+        parts.append(say(f"{plan.heads} heads", f"ヘッド {plan.heads}"))
     return say("; ", "、").join(parts) + say(".", "。")
 
 
@@ -231,11 +232,11 @@ def _fates(view: View) -> str:
         if fate in ("divided", "raised"):
             same = math.isclose(min(ratios), max(ratios), rel_tol=1e-6)
             span = number(ratios[0]) if same else f"{number(round(min(ratios), 3))}–{number(round(max(ratios), 3))}"
-            by = say(f" by {span}", f"（÷ {span}）")
+            by = say(f" by {span}", f"、÷ {span}")
         parts.append(
             say(
                 f"{len(pairs)} {fate_name(fate)}{by} ({numbers(pairs)})",
-                f"{fate_name(fate)} {len(pairs)}{by}（{numbers(pairs)}）",
+                f"{fate_name(fate)} {len(pairs)}（{numbers(pairs)}{by}）",
             )
         )
     return say(f"{len(view.pairs)}: ", f"全 {len(view.pairs)} ペア: ") + say(", ", "、").join(parts)
