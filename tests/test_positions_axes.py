@@ -245,6 +245,19 @@ def test_order_belongs_to_several_axes() -> None:
     assert Positions(torch.zeros(2, 1, 3, dtype=torch.int64)).order is None
     plain = Positions([0, 1])
     assert plain.ordered() is plain
+    assert plain.line() is plain
+
+
+def test_a_line_says_what_came_before_what() -> None:
+    pos = Positions.interleave([1, Image(2, 2), 1])
+    assert pos.shard(1, 2).line().ids.tolist() == [[1, 2, 3]]
+    documents, valid = torch.tensor([0, 1]), torch.tensor([[True, False]] * 2)
+    one = Positions(torch.tensor([[[3, 4], [5, 6]]]), documents=documents, valid=valid).line()
+    assert one.ids.tolist() == [[3, 4], [5, 6]]
+    assert one.documents is documents
+    assert one.valid is valid
+    with pytest.raises(ValueError, match="do not say which token came first"):
+        Positions(torch.zeros(2, 1, 3, dtype=torch.int64)).line()
 
 
 # Shards
