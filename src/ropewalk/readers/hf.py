@@ -606,6 +606,11 @@ def _width(
         if partial is None:
             partial = family.partials.get(label, family.partial)
         width = int(head * (1.0 if partial is None else partial)) if dim is None else dim
+        if name == "minimax_m3_vl_text" and dim not in (None, head) and rotation.partial is None:
+            raise ValueError(
+                f"rotary_dim = {dim} without partial_rotary_factor: transformers does not read rotary_dim here and turns all "
+                f"{head} channels; state partial_rotary_factor = {dim / head:g}"
+            )
         if dim is not None and rotation.partial is not None and int(head * rotation.partial) != dim:
             raise ValueError(f"rotary_dim = {dim} and partial_rotary_factor = {rotation.partial:g} of {head} disagree")
     if width < 2 or width % 2 or width > head:
