@@ -155,7 +155,8 @@ class Inspection:
     length: int | None
     """As asked for."""
     full_length: int | None
-    """Where precision and decay were measured: `length`, or the longest that the configuration speaks of."""
+    """`length`, or the longest that the configuration speaks of: where precision and decay were measured, except in
+    views of another length."""
 
     def json(self) -> dict[str, Any]:
         """`ropewalk.inspect/1`."""
@@ -201,7 +202,7 @@ def inspect(plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str]
         at: list[int | None] = [length or layer.default_length if depends else None]
         if depends and length is None and full not in (None, layer.default_length):
             at.append(full)
-        views = tuple(_view(layer, plan.original_length, a, measured) for a in at)
+        views = tuple(_view(layer, plan.original_length, a, measured and (a or measured)) for a in at)
         other = []
         for text, extension, changed in tried:
             its = changed.plan_of(where[0])
@@ -237,7 +238,8 @@ def _view(
         after = layer.spectrum(length=length)
         same_in_float32 = layer.spectrum(length=length, precision="float32")
     except ArithmeticError as error:
-        raise ValueError(f"these parameters make numbers too large to compute with: {layer.extension}") from error
+        name = "" if layer.extension is None else f"{layer.extension.name}: "
+        raise ValueError(f"{name}these parameters make numbers too large to compute with") from error
     if before is None or after is None or same_in_float32 is None:
         raise AssertionError("only rotating layers come here")
     original = getattr(layer.extension, "original_length", None) or trained
@@ -396,6 +398,9 @@ def try_extension(text: str, plan: RotaryPlan) -> tuple[Extension, RotaryPlan]:
     cls = known.get(name.strip().lower())
     if cls is None:
         raise ValueError(f"there is no extension {name!r} to try{_nearest(name, known)}; there are {', '.join(known)}")
+    turning = [layer for layer in plan.layers if layer.kind == "rope"]
+    if not turning:
+        raise ValueError(f"no layer of this model rotates, so there is nothing that {cls.name} could extend")
     hints = get_type_hints(cls)
     names = [f.name for f in fields(cls)]
     values: dict[str, Any] = {}
@@ -426,9 +431,6 @@ def try_extension(text: str, plan: RotaryPlan) -> tuple[Extension, RotaryPlan]:
             )
         values["original_length"] = plan.original_length
     extension = cls(**values)
-    turning = [layer for layer in plan.layers if layer.kind == "rope"]
-    if not turning:
-        raise ValueError(f"no layer of this model rotates, so there is nothing that {cls.name} could extend")
     some_slide = any("sliding" not in layer.label for layer in turning)
     changed = tuple(
         replace(layer, extension=extension)
@@ -454,8 +456,7 @@ def _value(owner: str, key: str, text: str, kind: Any) -> Any:
         number = float(text)
     except ValueError:
         raise ValueError(f"{owner}: {key} is a number, got {text!r}") from None
-    whole = math.isfinite(number) and number == int(number)
-    return int(number) if whole else number
+    return int(number) if kind is int and math.isfinite(number) and number == int(number) else number
 
 
 def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:

@@ -126,11 +126,11 @@ def _card(out: Console, kind: Kind) -> None:
             field(say("axes", "軸"), _bands(plan))
     if plan.temperature is not None:
         t = plan.temperature
-        shift = f" + {t.shift}" if t.shift else ""
+        m = f"(m + {t.shift})" if t.shift else "m"
         field(
             say("queries", "クエリ"),
             say("multiplied by", "掛ける数は")
-            + f" 1 + {number(t.scale)}·ln(1 + ⌊(m{shift}) / {t.floor:,}⌋)"
+            + f" 1 + {number(t.scale)}·ln(1 + ⌊{m} / {t.floor:,}⌋)"
             + say(" at position m", "（m は位置）"),
         )
     for view in kind.views:
@@ -232,10 +232,10 @@ def _fates(view: View) -> str:
         if fate in ("divided", "raised"):
             same = math.isclose(min(ratios), max(ratios), rel_tol=1e-6)
             span = number(ratios[0]) if same else f"{number(round(min(ratios), 3))}–{number(round(max(ratios), 3))}"
-            by = say(f" by {span}", f"、÷ {span}")
+            by = say(f" slower by {span}" if fate == "raised" else f" by {span}", f"、÷ {span}")
         parts.append(
             say(
-                f"{len(pairs)} {fate_name(fate)}{by} ({numbers(pairs)})",
+                f"{len(pairs)} {fate_name(fate)}{',' if fate == 'raised' else ''}{by} ({numbers(pairs)})",
                 f"{fate_name(fate)} {len(pairs)}（{numbers(pairs)}{by}）",
             )
         )

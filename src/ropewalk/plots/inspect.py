@@ -52,7 +52,7 @@ def draw(found: Inspection, language: Language) -> Figure:
     kinds = [kind for kind in found.kinds if kind.views][:MOST_KINDS]
     name = style.drawable(found.name.replace("\\", "/").rstrip("/"))
     short = "/".join(name.split("/")[-2:]) if name.endswith(("config.json", "params.json")) else name.split("/")[-1]
-    with style.figure(9.0, 0.9 + 3.3 * max(len(kinds), 1)) as made:
+    with style.figure(9.0, 0.9 + 3.3 * len(kinds) if kinds else 1.6) as made:
         style.title(made, say(f"{short}: how fast its pairs turn", f"{short}：各ペアの回転の速さ"))
         if not kinds:
             axis = made.subplots()
