@@ -145,5 +145,5 @@ def test_what_does_not_fit_is_refused(shape: tuple[int, ...], options: dict[str,
 
 @pytest.mark.parametrize(("from_", "to"), [("neox", "half"), ("half", "gptj")])
 def test_unknown_layouts_are_refused(from_: Any, to: Any) -> None:
-    with pytest.raises(ValueError, match="'half' or 'interleaved', got '(neox|gptj)'"):
+    with pytest.raises(ValueError, match=r"'half' or 'interleaved', got '(neox|gptj)'"):
         permute(torch.zeros(8), from_, to, heads=1)

@@ -234,7 +234,7 @@ class KeyCache:
             rows = self._which == number
             if fingerprint(encoding) == target:
                 rows = rows & moved
-            if not _turning(encoding) or not bool(rows.any()):
+            if not bool(rows.any()) or not (_turning(encoding) or _turning(self.encoding)):
                 continue
             then, here = (p._each(lambda t: t[..., rows]) for p in (at, now))  # noqa: B023  # used at once
             k = stored[:, :, rows].to(exact)

@@ -27,6 +27,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "length of the text, for an extension that depends on it",
         "全体の長さ。長さで変わる拡張に使う",
     ),
+    "bands": ("which axis of the positions each pair follows", "各組が位置のどの軸に従うか。軸が複数のときに使う"),
     "base": ("of the frequencies; above 1", "周波数を決める底。1 より大きい数"),
     "bidirectional": ("also for keys after the query", "クエリより後ろのキーにも使うか"),
     "buckets": ("how many buckets of distances", "距離を分けるバケットの数"),

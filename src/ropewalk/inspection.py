@@ -1,4 +1,4 @@
-"""What a model's positions do, pair by pair: wavelengths, turns, fates, precision, decay; and what another extension would.
+"""What a model's positions do, pair by pair, and what another extension would do to them.
 
 Pure computing: a `RotaryPlan` goes in, reports of numbers come out. The command `inspect` and its picture show them.
 """
@@ -6,6 +6,7 @@ Pure computing: a `RotaryPlan` goes in, reports of numbers come out. The command
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
@@ -21,8 +22,8 @@ from ropewalk.spectra import Spectrum
 
 Fate = Literal["kept", "blended", "divided", "raised", "stopped"]
 FATES: tuple[Fate, ...] = get_args(Fate)
-"""What an extension does to a pair: nothing; divides its frequency by less than its full factor; by that (or by a factor
-of the pair's own); slows it by raising the base; stops it."""
+"""What an extension does to a pair: nothing; divides its frequency by less than its full factor; divides it by that (or
+by a factor of the pair's own); slows it by raising the base; stops it."""
 
 LAST_POSITIONS = 512
 """Positions before the end at which precision is measured: enough to meet every phase of the fast pairs."""
@@ -154,7 +155,8 @@ class Inspection:
     length: int | None
     """As asked for."""
     full_length: int | None
-    """Where precision and decay were measured: `length`, or the longest that the configuration speaks of."""
+    """`length`, or the longest that the configuration speaks of: where precision and decay were measured, except in
+    views of another length."""
 
     def json(self) -> dict[str, Any]:
         """`ropewalk.inspect/1`."""
@@ -169,9 +171,7 @@ class Inspection:
         return {**document, "measured_at": self.full_length}
 
 
-def inspect(
-    plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str] = (), name: str = ""
-) -> Inspection:
+def inspect(plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str] = (), name: str = "") -> Inspection:
     """Compute everything that `ropewalk inspect` shows.
 
     Args:
@@ -191,7 +191,7 @@ def inspect(
     if length is not None and length < 1:
         raise ValueError(f"length is a positive number of tokens, got {length}")
     tried = [(text, *try_extension(text, plan)) for text in tries]
-    full = length or max((n for n in (plan.max_length, plan.extended_length) if n), default=None)
+    full = length or _full_length(plan)
     kinds = []
     for n, (where, layer) in enumerate(plan.groups()):
         if layer.kind != "rope":
@@ -202,7 +202,7 @@ def inspect(
         at: list[int | None] = [length or layer.default_length if depends else None]
         if depends and length is None and full not in (None, layer.default_length):
             at.append(full)
-        views = tuple(_view(layer, plan.original_length, a, measured) for a in at)
+        views = tuple(_view(layer, plan.original_length, a, measured and (a or measured)) for a in at)
         other = []
         for text, extension, changed in tried:
             its = changed.plan_of(where[0])
@@ -212,25 +212,38 @@ def inspect(
                 if length is None and stretched is not None and plan.original_length:
                     long = round(plan.original_length * stretched)
                 a = long if extension.depends_on_length else None
-                other.append((text, _view(its, plan.original_length, a, length or (measured and long))))
+                here = length or (measured and long)
+                other.append((text, _view(its, plan.original_length, a, here, stretched=True)))
         kinds.append(Kind(where, layer, views, tuple(other)))
     return Inspection(name, plan, tuple(kinds), length, full)
+
+
+def _full_length(plan: RotaryPlan) -> int | None:
+    """The longest text that the configuration speaks of."""
+    reached = [plan.max_length, plan.original_length]
+    for layer in set(plan.layers):
+        original, factor = (getattr(layer.extension, key, None) for key in ("original_length", "factor"))
+        reached.append(round(original * factor) if original and factor else None)
+    return max((n for n in reached if n), default=None)
 
 
 # ---- one view ------------------------------------------------------------------------------
 
 
-def _view(layer: LayerPlan, trained: int | None, length: int | None, measured: int | None) -> View:
+def _view(
+    layer: LayerPlan, trained: int | None, length: int | None, measured: int | None, *, stretched: bool = False
+) -> View:
     try:
         before = replace(layer, extension=None).spectrum()
         after = layer.spectrum(length=length)
         same_in_float32 = layer.spectrum(length=length, precision="float32")
     except ArithmeticError as error:
-        raise ValueError(f"these parameters make numbers too large to compute with: {layer.extension}") from error
-    assert before is not None  # noqa: S101  # only rotating layers come here
-    assert after is not None and same_in_float32 is not None  # noqa: S101, PT018
+        name = "" if layer.extension is None else f"{layer.extension.name}: "
+        raise ValueError(f"{name}these parameters make numbers too large to compute with") from error
+    if before is None or after is None or same_in_float32 is None:
+        raise AssertionError("only rotating layers come here")
     original = getattr(layer.extension, "original_length", None) or trained
-    extended = _extended(layer.extension, original, length)
+    extended = _extended(layer.extension, original, length, stretched)
     axes = layer.bands.string() if layer.bands is not None else None
     pairs = tuple(
         Pair(
@@ -249,13 +262,20 @@ def _view(layer: LayerPlan, trained: int | None, length: int | None, measured: i
     return View(layer.extension, length, original, extended, after, pairs, errors, curve)
 
 
-def _extended(extension: Extension | None, trained: int | None, length: int | None) -> int | None:
-    factor = getattr(extension, "factor", None)
-    if trained is None:
-        return None
-    if isinstance(extension, DynamicYaRN):
+def _extended(extension: Extension | None, trained: int | None, length: int | None, stretched: bool) -> int | None:
+    """How far the extension reaches.
+
+    An extension of the configuration without an original length (linear, ntk) does not say from where it counts: the
+    stated length may be the stretched one already, as in Gemma 3, and is left as it is. One that is tried
+    (`stretched`) counts from the trained length.
+    """
+    if trained is None or extension is None:
+        return trained
+    if extension.depends_on_length:
         return max(trained, length or 0)
-    return trained if factor is None else max(trained, round(trained * factor))
+    factor = getattr(extension, "factor", None)
+    counts = stretched or hasattr(extension, "original_length")
+    return max(trained, round(trained * factor)) if factor and counts else trained
 
 
 def _fate(before: float, after: float, extension: Extension | None, length: int | None) -> Fate:
@@ -326,7 +346,7 @@ def decay_curve(spectrum: Spectrum, length: int) -> Curve:
     distances = sorted({0, *spaced, min(length, scanned)})
     scale = 2 * spectrum.attention_factor**2
     beyond: list[float | None] = [None]
-    for near, far in reversed(list(zip(distances, distances[1:], strict=False))):
+    for near, far in reversed(list(itertools.pairwise(distances))):
         highest = float(every[near + 1 : far + 1].max()) * scale
         beyond.append(highest if beyond[-1] is None else max(highest, beyond[-1]))
     scores = tuple(float(every[d]) * scale for d in distances)
@@ -378,12 +398,17 @@ def try_extension(text: str, plan: RotaryPlan) -> tuple[Extension, RotaryPlan]:
     cls = known.get(name.strip().lower())
     if cls is None:
         raise ValueError(f"there is no extension {name!r} to try{_nearest(name, known)}; there are {', '.join(known)}")
+    turning = [layer for layer in plan.layers if layer.kind == "rope"]
+    if not turning:
+        raise ValueError(f"no layer of this model rotates, so there is nothing that {cls.name} could extend")
     hints = get_type_hints(cls)
     names = [f.name for f in fields(cls)]
     values: dict[str, Any] = {}
     if colon:
         if "factor" not in names:
-            raise ValueError(f"{cls.name} takes no factor (its factor is the length over the trained one), got {text!r}")
+            raise ValueError(
+                f"{cls.name} takes no factor (its factor is the length over the trained one), got {text!r}"
+            )
         values["factor"] = _value(cls.name, "factor", factor, float)
     for setting in settings:
         key, equals, value = (part.strip() for part in setting.partition("="))
@@ -406,9 +431,6 @@ def try_extension(text: str, plan: RotaryPlan) -> tuple[Extension, RotaryPlan]:
             )
         values["original_length"] = plan.original_length
     extension = cls(**values)
-    turning = [layer for layer in plan.layers if layer.kind == "rope"]
-    if not turning:
-        raise ValueError(f"no layer of this model rotates, so there is nothing that {cls.name} could extend")
     some_slide = any("sliding" not in layer.label for layer in turning)
     changed = tuple(
         replace(layer, extension=extension)
@@ -434,8 +456,7 @@ def _value(owner: str, key: str, text: str, kind: Any) -> Any:
         number = float(text)
     except ValueError:
         raise ValueError(f"{owner}: {key} is a number, got {text!r}") from None
-    whole = math.isfinite(number) and number == int(number)
-    return int(number) if whole else number
+    return int(number) if kind is int and math.isfinite(number) and number == int(number) else number
 
 
 def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ropewalk.extensions import Extension
+from ropewalk.extensions import Extension, YaRN
 from ropewalk.language import Language
 from ropewalk.rotation import Layout, Place
 from ropewalk.spectra import Precision, Spectrum, geometric
@@ -170,12 +170,11 @@ class RotaryPlan:
 
     @property
     def extended_length(self) -> int | None:
-        """What the extensions make of the original length: original_length · factor, rounded, computed once."""
-        factors = [getattr(layer.extension, "factor", None) for layer in self.layers if layer.extension is not None]
-        known = [float(f) for f in factors if f is not None and f > 1]
-        if self.original_length is None or not known:
-            return self.original_length
-        return round(self.original_length * max(known))
+        """How far positions are meant to reach: YaRN's original_length · factor, computed once; else `max_length`."""
+        yarns = [layer.extension for layer in self.layers if isinstance(layer.extension, YaRN)]
+        if not yarns:
+            return self.max_length
+        return max(round(yarn.original_length * yarn.factor) for yarn in yarns)
 
     def groups(self) -> list[tuple[tuple[int, ...], LayerPlan]]:
         """Layers that do the same, with their numbers, in the order of their first."""

@@ -280,6 +280,22 @@ class Positions:
             order=torch.arange(len(self), device=self.device),
         )
 
+    def line(self) -> Positions:
+        """Plain positions that say what came before what, with documents and padding: what a causal mask goes by.
+
+        Raises:
+            ValueError: several axes, and no order.
+        """
+        if self.ids.dim() < 3:
+            return self
+        if self.axes > 1 and self.order is None:
+            raise ValueError(
+                "positions with several axes do not say which token came first: give order=…, or, if these are all "
+                "tokens of the sequence, take .ordered()"
+            )
+        order = self.ids[0] if self.order is None else self.order
+        return Positions(order.expand(self.shape), documents=self.documents, valid=self.valid)
+
     def one_axis(self) -> Positions:
         """These, or the first of their several axes; a single row then fits activations with and without a batch."""
         if self.axes == 1:

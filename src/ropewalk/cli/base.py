@@ -38,7 +38,7 @@ def _language_in(args: Sequence[str]) -> Language:
     """Looked up before anything is parsed, since help and errors speak it too; the option itself checks the value."""
     chosen = from_locale()
     before_dashes = list(args)[: args.index("--") if "--" in args else None]
-    for option, following in zip(before_dashes, [*before_dashes[1:], ""], strict=True):
+    for option, following in zip(before_dashes, [*before_dashes[1:], ""], strict=False):
         value = following if option == "--lang" else option.removeprefix("--lang=")
         if option.startswith("--lang") and value in ("en", "ja"):
             chosen = cast(Language, value)
@@ -158,7 +158,7 @@ def from_options(ja: str = "この指定では計算できません", *, numbers
         raise click.UsageError(
             say(
                 f"these sizes need tensors of {numbers:,} numbers, more than {MOST_NUMBERS:,}; make them smaller",
-                f"この大きさでは {numbers:,} 個の数を持つテンソルが要ります。{MOST_NUMBERS:,} 個以下になるようにしてください",
+                f"この大きさでは {numbers:,} 個の数を持つテンソルが要ります（上限は {MOST_NUMBERS:,} 個です）",
             ),
             click.get_current_context(),
         )

@@ -80,6 +80,7 @@ def command(
     names = [output.encoding(name).name for name in encodings]
     with from_options(numbers=(max(query, *keys) + 1) * dim):
         found = compare(dim=dim, query=query, keys=keys, vectors=vectors, seed=seed, encodings=names)
+    output.check_finite(row.score for row in found.rows)
     if as_json:
         output.print_json(found.json())
     else:

@@ -90,6 +90,7 @@ def command(
     at_once = min(pairs, 64) if vectors == "random" else 1
     with from_options(numbers=max((query + length + 1) * dim, at_once * (length + 1) * dim, 2 * pairs * dim)):
         found = decay(dim=dim, query=query, length=length, vectors=vectors, pairs=pairs, seed=seed, encodings=names)
+    output.check_finite(score for curve in found.curves for score in curve.scores)
     if as_json:
         output.print_json(found.json())
     else:
@@ -182,7 +183,9 @@ def _show_several(out: Console, found: Decay) -> None:
     short = {
         "bias": say("bias alone", "バイアスのみ"),
         "flat": say("flat at 0", "ゼロで平ら"),
+        "embedding": say("added", "加算"),
         "other": say("not flat", "平らでない"),
+        "few": say("too few", "組が少ない"),
     }
     for curve in found.curves:
         if curve.spread:

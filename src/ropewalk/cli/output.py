@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +48,24 @@ def paragraph(out: Console, text: str, *, indent: str = "", style: str | None = 
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """One JSON document.
+    """One JSON document."""
+    ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
+    click.echo(json.dumps(document, ensure_ascii=ascii_only, indent=2, allow_nan=False))
+
+
+def check_finite(scores: Iterable[float]) -> None:
+    """Refuse results that can neither be drawn nor written as JSON.
 
     Raises:
-        Failure: a number in it is not finite, which JSON has no word for.
+        Failure: a score is not finite.
     """
-    ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
-    try:
-        click.echo(json.dumps(document, ensure_ascii=ascii_only, indent=2, allow_nan=False))
-    except ValueError as error:
+    if not all(math.isfinite(score) for score in scores):
         raise Failure(
             say(
-                "a result is not finite (the vectors are too large), and JSON cannot hold it",
-                "結果に有限でない数があり（ベクトルが大きすぎます）、JSON で表せません",
+                "a score is beyond float32: the vectors are too large",
+                "スコアが float32 の範囲を超えました。ベクトルが大きすぎます",
             )
-        ) from error
+        )
 
 
 def encoding(name: str) -> type[PositionalEncoding]:
@@ -133,7 +137,8 @@ def bar(value: float, largest: float, columns: int) -> str:
 
 def sparkline(values: Sequence[float], columns: int) -> str:
     """One line of block characters from the lowest value to the highest, for a curve among others."""
-    picked = [values[round(x * (len(values) - 1) / max(columns - 1, 1))] for x in range(min(columns, len(values)))]
+    columns = min(columns, len(values))
+    picked = [values[round(x * (len(values) - 1) / max(columns - 1, 1))] for x in range(columns)]
     low, high = min(picked), max(picked)
     if high - low <= 1e-6 * max(abs(high), abs(low)):
         return "▄" * len(picked)  # constant but for rounding

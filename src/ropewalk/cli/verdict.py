@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal
 
 from ropewalk.cli.base import say
@@ -11,8 +12,11 @@ from ropewalk.cli.base import say
 if TYPE_CHECKING:
     from ropewalk.measure.decay import Curve, Decay
 
-FLAT = 4.0
-"""Standard errors from zero within which a mean counts as zero at a hundred distances at once."""
+ENOUGH = 30
+"""Pairs from which on the standard error can be relied upon."""
+
+Kind = Literal["bias", "few", "flat", "embedding", "other"]
+"""Of a mean: moved by a bias alone; too few pairs to tell; flat at zero; moved by added vectors; anything else."""
 
 
 def sentence(curve: Curve, found: Decay, label: str) -> str:
@@ -46,16 +50,27 @@ def _from_zero(curve: Curve, found: Decay) -> float:
     return max(abs(m) / e if e else 0.0 for m, e in zip(curve.scores, errors(curve, found), strict=True))
 
 
-def kind(curve: Curve, found: Decay) -> Literal["bias", "flat", "other"]:
+def _chance(found: Decay) -> float:
+    """Standard errors that chance may bring: beyond lies one of so many distances once in 10,000 runs, or less."""
+    return NormalDist().inv_cdf(1 - 1e-4 / (2 * (found.length + 1)))
+
+
+def kind(curve: Curve, found: Decay) -> Kind:
     """What moves the mean.
 
     The same pairs stand at every distance: where the spread is constant, the mean is moved by a bias alone, which shows
     exactly, however small it is beside the noise.
     """
+    from ropewalk.encodings import find
+
     each = errors(curve, found)
     if _constant(each) and not _constant([m + max(each) for m in curve.scores]):
         return "bias"
-    return "flat" if _from_zero(curve, found) <= FLAT else "other"
+    if found.pairs < ENOUGH:
+        return "few"
+    if _from_zero(curve, found) <= _chance(found):
+        return "flat"
+    return "embedding" if "embedding" in find(curve.encoding).places() else "other"
 
 
 def _about_mean(curve: Curve, found: Decay, label: str) -> str:
@@ -70,15 +85,25 @@ def _about_mean(curve: Curve, found: Decay, label: str) -> str:
             "; what moves it is the bias alone, the same whatever the vectors are.",
             "。平均を動かしているのはバイアスだけで、ベクトルが何であっても同じです。",
         ),
+        "few": say(
+            f"; with fewer than {ENOUGH} pairs this does not show whether it is flat at zero.",
+            f"。組が {ENOUGH} 個より少ないので、ゼロのまま平らかどうかは分かりません。",
+        ),
         "flat": say(
-            f": flat at zero within {most:.1f} standard errors, so there is no decay to be seen.",
-            f"。標準誤差の {most:.1f} 倍以内でゼロのまま平らなので、減衰は見られません。",
+            f": flat at zero, since it stays within {most:.1f} standard errors of it (chance alone brings up to "
+            f"{_chance(found):.1f}); there is no decay to be seen.",
+            f"。ゼロから標準誤差の {most:.1f} 倍以内（偶然でも {_chance(found):.1f} 倍まではありえます）なので、"
+            "ゼロのまま平らで、減衰は見られません。",
+        ),
+        "embedding": say(
+            f": not flat at zero (up to {most:.1f} standard errors from it), since the vectors that are added to query "
+            "and key have a product of their own.",
+            f"。ゼロのまま平らではありません（最大で標準誤差の {most:.1f} 倍）。"
+            "クエリとキーに足したベクトルどうしの内積が加わるからです。",
         ),
         "other": say(
-            f": not flat at zero (up to {most:.1f} standard errors from it), "
-            "since the encoding adds something of its own to the vectors.",
-            f"。ゼロのまま平らではありません（最大で標準誤差の {most:.1f} 倍）。"
-            "位置符号化がベクトルに何かを足しているからです。",
+            f": up to {most:.1f} standard errors from zero, more than the {_chance(found):.1f} that chance brings.",
+            f"。ゼロから標準誤差の {most:.1f} 倍まで離れ、偶然でありうる {_chance(found):.1f} 倍を超えています。",
         ),
     }
     return between + rest[kind(curve, found)]
@@ -103,20 +128,32 @@ def conclusion(found: Decay) -> str:
 def about_several(found: Decay, labels: dict[str, str]) -> list[str]:
     """What the words of the table mean, or which rebound is the largest."""
     if found.curves[0].spread:
-        return [
-            say(
-                f"flat at 0: the mean stays within {FLAT:g} standard errors of zero, so there is no decay to be seen.",
-                f"ゼロで平ら: 平均がゼロから標準誤差の {FLAT:g} 倍以内にとどまるので、減衰は見られません。",
+        used = {kind(curve, found) for curve in found.curves}
+        legend = {
+            "flat": say(
+                f"flat at 0: the mean stays within {_chance(found):.1f} standard errors of zero, which chance alone "
+                "can bring, so there is no decay to be seen.",
+                f"ゼロで平ら: 平均がゼロから標準誤差の {_chance(found):.1f} 倍以内（偶然でもありうる範囲）にあるので、"
+                "減衰は見られません。",
             ),
-            say(
+            "bias": say(
                 "bias alone: what moves the mean is the same whatever the vectors are.",
                 "バイアスのみ: 平均を動かす項は、ベクトルが何であっても同じです。",
             ),
-            say(
-                "not flat: the encoding adds something of its own to the vectors.",
-                "平らでない: 位置符号化がベクトルに何かを足しています。",
+            "embedding": say(
+                "added: the vectors that are added to query and key have a product of their own.",
+                "加算: クエリとキーに足したベクトルどうしの内積が加わります。",
             ),
-        ]
+            "other": say(
+                "not flat: the mean leaves zero by more than chance brings.",
+                "平らでない: 平均が偶然の範囲を超えてゼロから離れています。",
+            ),
+            "few": say(
+                f"too few: with fewer than {ENOUGH} pairs this does not show whether the mean is flat at zero.",
+                f"組が少ない: 組が {ENOUGH} 個より少ないので、平均がゼロのまま平らかどうかは分かりません。",
+            ),
+        }
+        return [line for word, line in legend.items() if word in used]
     rising = [curve for curve in found.curves if rises(curve)]
     largest = max(rising, key=lambda c: c.rebound.high - c.rebound.low if c.rebound else 0.0, default=found.curves[0])
     return [sentence(largest, found, labels[largest.encoding])]

@@ -46,7 +46,7 @@ class WordOrder:
     rows: tuple[Told, ...]
 
     def json(self) -> dict[str, Any]:
-        """What `ropewalk order --json` prints."""
+        """What `ropewalk order --json` prints for one pair."""
         return {"schema": "ropewalk.order/1", **asdict(self)}
 
 

@@ -85,9 +85,10 @@ def original_assumed(kind: str, length: int) -> Advice:
     )
 
 
-def ratio(factor: float | None, original: int, stated: int | None) -> list[Advice]:
+def ratio(extension: YaRN, stated: int | None) -> list[Advice]:
     """The factor is not the ratio of the two lengths."""
-    if factor is None or stated is None or stated == original or math.isclose(stated / original, factor, rel_tol=1e-6):
+    factor, original = extension.factor, extension.original_length
+    if stated is None or stated == original or math.isclose(stated / original, factor, rel_tol=1e-6):
         return []
     return [
         Advice(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from ropewalk.rotation import Layout, Place
 
-Rotates = Literal["all", "sliding", "sliding-label", "windowed", "listed", "bases", "chosen"]
+Rotates = Literal["all", "none", "sliding", "sliding-label", "windowed", "listed", "bases", "chosen"]
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,10 @@ class Family:
         place: whether the rotating channels lead or trail.
         mla: the rotating part is qk_rope_head_dim channels after qk_nope_head_dim others.
         softmax: mscale_all_dim also multiplies the softmax scale, squared.
-        rotates: which layers do. "sliding": those of type sliding_attention, if there is a sliding window;
-            "sliding-label": whatever the window; "windowed": the same, but all where there is no window; "listed": by
-            no_rope_layers; "bases": by layer_rope_theta; "chosen": position_embedding_type or a flag decides.
+        rotates: which layers do. "none": no layer, though widths are stated for it; "sliding": those of type
+            sliding_attention, if there is a sliding window; "sliding-label": whatever the window; "windowed": the same,
+            but all where there is no window; "listed": by no_rope_layers; "bases": by layer_rope_theta; "chosen":
+            position_embedding_type or a flag decides.
         labels: names under which parameters nest by type of layer; empty: they do not nest.
         bases: for each label, the base where none is stated.
         partials: for each label, the share of the head where none is stated.
@@ -68,6 +69,10 @@ class Family:
 
 def _same(names: str, family: Family) -> dict[str, Family]:
     return dict.fromkeys(names.split(), family)
+
+
+def _because(reason: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), reason)
 
 
 _PLAIN = Family()
@@ -126,13 +131,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
         # Halves, the whole head, one base: what most copied from Llama.
         **_same(
-            "arcee aria_text chameleon deepseek_ocr2_text dia_decoder dia_encoder diffllama doge dots1 esmc eurobert"
-            " falcon_h1 gradium_phonon_tts granite granite4_vision_text granite_docling_text granitemoe"
+            "arcee aria_text chameleon deepseek_ocr2_text dia_decoder dia_encoder diffllama doge dots1 esmc"
+            " eurobert falcon_h1 gradium_phonon_tts granite granite4_vision_text granite_docling_text granitemoe"
             " granitemoeshared hyperclovax idefics iquestcoder internlm3 jais2 kyutai_speech_to_text lasr_encoder"
             " llama mimi mimi_decoder mimi_encoder ministral mistral moshi neucodec olmo olmo2 olmoe pocket_tts"
             " pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder pocket_tts_audio_tokenizer_encoder qwen2"
             " qwen2_moe qwen3_moe seed_oss starcoder2 unlimited_ocr_text voxtral_realtime_encoder xcodec2"
-            " hrm_text hunyuan_v1_dense hunyuan_v1_moe jetmoe qwen2_5_omni_dit",
+            " voxtral_realtime_text deepseek_ocr2_encoder hrm_text hunyuan_v1_dense hunyuan_v1_moe jetmoe"
+            " qwen2_5_omni_dit",
             _PLAIN,
         ),
         # Outside transformers, with Llama's own rotation.
@@ -212,6 +218,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "longcat_flash": replace(_MLA, base=1e7),
         "bailing_hybrid": replace(_MLA, base=6e6),
         **_same("hy_v4 minicpm3", replace(_MLA, layout="half")),
+        **_same("kimi_linear glm5_next_text", replace(_MLA, rotates="none")),
         "hy_v4_vl_text": replace(_MLA, bands="interleaved", sections=(12, 10, 10)),
         "mistral4": replace(
             _MLA,
@@ -228,7 +235,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
         # Layers that differ.
         "gemma3_text": _GEMMA3,
-        "t5gemma2_text": _GEMMA3,
+        **_same("t5gemma2_text t5gemma2_decoder", _GEMMA3),
         "gemma3n_text": replace(_GEMMA3, every=5, layers=35),
         **_same("gemma4_text gemma4_unified_text diffusion_gemma_text", _GEMMA4),
         "embedding_gemma2_text": replace(_GEMMA4, partials={}, layers=24),
@@ -300,6 +307,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "glm_image_text": Family(partial=1.0, bands="chunked", sections=(8, 12, 12)),
         "qwen3_vl_text": Family(base=5e5, head_dim=128, bands="interleaved", sections=(24, 20, 20)),
         "qwen3_vl_moe_text": Family(base=5e5, bands="interleaved", sections=(24, 20, 20)),
+        "qwen2_5_omni_talker": Family(base=1e6, head_dim=128, bands="chunked", sections=(16, 24, 24)),
+        "qwen3_omni_moe_talker_text": Family(base=1e6, bands="interleaved", sections=(24, 20, 20)),
         "qwen3_omni_moe_text": Family(base=1e6, bands="interleaved", sections=(24, 20, 20)),
         "cosmos3_edge_text": Family(base=1e8, head_dim=128, bands="interleaved", sections=(24, 20, 20)),
         **_same(
@@ -341,30 +350,36 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 )
 """Names of whole models whose text part may stand at the top level, in older files."""
 
-_VISION = "it turns by two axes of an image, which this reader does not read; give the text part"
-_SCALE = "its positions are coordinates, not tokens"
+_VISION = "it turns by the rows and columns of an image, not by places in a text; give the text part"
+_VIDEO = "it turns by the rows and columns of a memory of frames, with sizes fixed in code"
+_SPEECH = "its kind of position is one of three, and its rotation comes before the projection to queries and keys"
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "nanochat": "it turns backwards (by minus the angle), which no other family does",
         "mistral_large4_text": "it multiplies every frequency by a learned number that is in the weights, not here",
-        "clvp": "its width and rotation are fixed in code, and it also rotates values",
-        "clvp_encoder": "its width and rotation are fixed in code, and it also rotates values",
-        "clvp_decoder": "its width and rotation are fixed in code, and it also rotates values",
+        **dict.fromkeys(
+            ("clvp", "clvp_encoder", "clvp_decoder"),
+            "its width and rotation are fixed in code, and it rotates values too",
+        ),
         "musicflamingo": "it turns by seconds of audio, not by tokens",
-        "efficientloftr": _VISION,
         "neomme": "its pairs alternate between the rows and columns of a page, and halves of the ladder go to each",
-        "esmfold2": _SCALE,
+        "esmfold2": "its positions are coordinates, not tokens",
         "vjepa2": "its rotation is not one: pairs share channels with different angles",
-        "dinov3_vit": _VISION,
-        "eomt_dinov3": _VISION,
-        "sapiens2": _VISION,
-        "llama4_vision_model": _VISION,
-        "seamless_m4t": "its rotation belongs to a speech encoder, and its text part has sinusoids",
-        "seamless_m4t_v2": "its rotation belongs to a speech encoder, and its text part has sinusoids",
-        "wav2vec2-conformer": "its kind of position is one of three, and its rotation runs before the projection",
-        "wav2vec2-bert": "its kind of position is one of three, and its rotation runs before the projection",
         "hunyuan_vl_text": "its sections cut through pairs, so that the two channels of a pair follow different axes",
-        "deepseek_ocr2_vision": "it has no length and no text",
+        "deepseek_ocr2_vision": "it has no positions of its own; give its encoder_config",
+        "nemotron3_diarization": "it has no text part; give its audio_config",
+        **_because(_SPEECH, "seamless_m4t seamless_m4t_v2 wav2vec2-conformer wav2vec2-bert"),
+        **_because(_VIDEO, "edgetam_video sam2_video sam3_tracker_video"),
+        **_because(
+            _VISION,
+            "cohere_compass_vision dinov3_vit dots3_note_vision_encoder efficientloftr eomt_dinov3"
+            " ernie4_5_vl_moe_vision exaone4_5_vision gemma4_vision glm4v_vision glm4v_moe_vision glm5_next_vision"
+            " glm_ocr_vision inkling2_vision kimi_k25_vision lfm3_vl_vision llama4_vision_model minimax_m3_vl_vision"
+            " mlcd_vision_model muse_glimmer_vision muse_spark_vision paddleocr_vl_vision pixtral"
+            " qwen2_5_omni_vision_encoder qwen2_5_vl_vision qwen2_vl_vision qwen3_5_vision qwen3_5_moe_vision"
+            " qwen3_omni_moe_vision_encoder qwen3_vl_vision qwen3_vl_moe_vision qwen4_exp_vision sam3_vit_model"
+            " sapiens2 step3p5_vision video_llama_3_vision",
+        ),
     }
 )
 """Families that this reader knows and does not read, with the reason."""

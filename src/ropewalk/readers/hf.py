@@ -43,7 +43,7 @@ LENGTH = (
 BASE = ("rope_theta", "rotary_emb_base", "rope_base", "rotary_base")
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent")
 
-_WITHOUT_ATTENTION = frozenset({"linear_attention", "conv", "moe", "recurrent", "mamba", "mamba2"})
+_WITHOUT_ATTENTION = frozenset({"linear_attention", "conv", "moe", "mlp", "recurrent", "mamba", "mamba2"})
 _LEGACY_LABELS = {
     "mamba": "linear_attention",
     "attention": "full_attention",
@@ -107,24 +107,31 @@ def _read_part(keys: Keys, outer: str, part: str, source: str, told: tuple[Advic
     return _read(inner, inside or None, source, told, depth + 3)
 
 
-def _unknown(name: str) -> ValueError:
+def _unknown(name: str, keys: Keys) -> ValueError:
+    parts = [k for k, v in keys.values.items() if k.endswith("_config") and isinstance(v, Mapping) and len(k) < 40][:4]
     close = difflib.get_close_matches(name[:100], [*FAMILIES, *OWN], n=1)
     nearest = f" (the nearest known is {close[0]})" if close else ""
+    advised = f"give one of its parts: {', '.join(parts)}" if parts else "name that one: model_type='llama'"
     return ValueError(
-        f"model_type {name[:100]!r} is not one whose positions this reader knows{nearest}; if its attention is built "
-        "like another's, name that one: model_type='llama'"
+        f"model_type {name[:100]!r} is not one whose positions this reader knows{nearest}; "
+        + (advised if parts else f"if its attention is built like another's, {advised}")
     )
 
 
 def _rotary(keys: Keys, name: str) -> RotaryPlan:
     if name and name not in FAMILIES:
-        raise _unknown(name)
+        raise _unknown(name, keys)
     family = FAMILIES[name] if name else GENERIC
     told: list[Advice] = []
     if not name:
         told.append(advice.layout_assumed())
         if not keys.has("rope_theta", "rope_scaling", "rope_parameters", "rotary_emb_base", "head_dim", *HEADS):
             raise ValueError("there is nothing about positions in this configuration, nor a model_type")
+        kind = keys.text("position_embedding_type")
+        if kind not in (None, "rotary", "rope"):
+            raise ValueError(
+                f"position_embedding_type = {kind!r:.60} in a configuration without model_type is not read"
+            )
     keys.ignore("model_type", "architectures")
     heads = keys.whole(*HEADS)
     kv_heads = keys.whole(*KV_HEADS)
@@ -138,7 +145,11 @@ def _rotary(keys: Keys, name: str) -> RotaryPlan:
             keys, name, model, (other,) * (keys.whole(*LAYERS, high=MOST_LAYERS) or 1), heads, kv_heads, None
         )
     labels, counted = _labels(keys, name, family, told)
-    rotations = _rotations(keys, name, family, model, labels)
+    if family.rotates == "none":
+        keys.number(*BASE, above=1)  # published, and read by no code
+        rotations: dict[str, Rotation | None] = {"": None}
+    else:
+        rotations = _rotations(keys, name, family, model, labels)
     sizes = _sizes(keys, name, family, heads, labels)
     layers, original = _layers(keys, name, family, model, labels, rotations, sizes)
     if not counted and len(set(layers)) > 1:
@@ -426,18 +437,10 @@ def _sizes(
 ) -> list[tuple[int, int | None]]:
     """For each layer: channels of a head, and of its rotating part where the configuration states that itself."""
     hidden = keys.whole(*HIDDEN)
-    if name == "esm" or name == "falcon":
-        pass
-    stated = keys.whole("head_dim", "attention_head_dim", "kv_channels", "d_kv") if name != "zamba2" else None
-    if name == "zamba2":
-        keys.ignore("kv_channels")
-        stated = keys.whole("attention_head_dim")
-        if stated is None and hidden and heads:
-            stated = 2 * hidden // heads  # its attention sees the hidden state twice
-    elif name == "jetmoe":
-        pass
     if family.mla:
-        nope, rope = keys.whole("qk_nope_head_dim", low=0), keys.whole("qk_rope_head_dim")
+        keys.ignore("head_dim")  # of the latent or of the rotating part, as the version pleases
+        nope = keys.whole("qk_nope_head_dim", low=0)
+        rope = keys.whole("qk_rope_head_dim", low=0 if family.rotates == "none" else 1)
         whole = keys.whole("qk_head_dim")
         if nope is None or rope is None:
             missing = "qk_nope_head_dim" if nope is None else "qk_rope_head_dim"
@@ -446,7 +449,13 @@ def _sizes(
             raise ValueError(f"qk_head_dim = {whole} is not qk_nope_head_dim + qk_rope_head_dim = {nope + rope}")
         one: tuple[int, int | None] = (nope + rope, rope)
     else:
-        head = stated
+        if name == "zamba2":
+            keys.ignore("kv_channels")
+            head = keys.whole("attention_head_dim")
+            if head is None and hidden and heads:
+                head = 2 * hidden // heads  # its attention sees the hidden state twice
+        else:
+            head = keys.whole("head_dim", "attention_head_dim", "kv_channels", "d_kv")
         if head is None and family.head_dim is not None:
             head = family.head_dim
         if head is None:
@@ -597,6 +606,11 @@ def _width(
         if partial is None:
             partial = family.partials.get(label, family.partial)
         width = int(head * (1.0 if partial is None else partial)) if dim is None else dim
+        if name == "minimax_m3_vl_text" and dim not in (None, head) and rotation.partial is None:
+            raise ValueError(
+                f"rotary_dim = {dim} without partial_rotary_factor: transformers does not read rotary_dim here and turns all "
+                f"{head} channels; state partial_rotary_factor = {dim / head:g}"
+            )
         if dim is not None and rotation.partial is not None and int(head * rotation.partial) != dim:
             raise ValueError(f"rotary_dim = {dim} and partial_rotary_factor = {rotation.partial:g} of {head} disagree")
     if width < 2 or width % 2 or width > head:
@@ -619,11 +633,15 @@ def _rotary_dim(keys: Keys, name: str, family: Family) -> int | None:
             raise ValueError("rotary_value = true rotates values too, which this library's RoPE does not do")
         keys.ignore("embedding_size", "position_embedding_type")
         return None
+    if name == "deepseek_v4":
+        return keys.whole("qk_rope_head_dim")
     return keys.whole("rotary_dim", "attn_rotary_emb") if family.partial is not None else None
 
 
 def _turning(keys: Keys, name: str, family: Family, labels: tuple[str, ...]) -> list[bool]:
     """Whether each layer rotates, as far as its type decides."""
+    if family.rotates == "none":
+        return [False] * len(labels)
     if family.rotates == "listed":
         listed = keys.items("no_rope_layers", of=(int, bool))
         interval = keys.whole("no_rope_layer_interval", high=MOST_LAYERS) or 4

@@ -121,8 +121,8 @@ def read_block(keys: Keys, model: Model, *, nested: bool = False) -> Rotation:
         extension = _longrope(keys, model, original)
     elif kind == "proportional":
         extension = Proportional(1.0 if partial is None else partial, keys.number("factor", low=1) or 1.0)
-    if extension is not None and original is not None and kind != "dynamic":
-        model.advice.extend(advice.ratio(getattr(extension, "factor", None), original, model.max_length))
+    if kind == "yarn" and isinstance(extension, YaRN):  # elsewhere the factor does not claim to be the ratio
+        model.advice.extend(advice.ratio(extension, model.max_length))
     keys.refuse_all([*_COMMON, *_KNOWN[kind]], f"rope_type {kind!r} of {model.name}")
     return Rotation(kind, base, partial, extension, original, _sections(sections, keys), interleaved, beta)
 

@@ -1,0 +1,227 @@
+"""Walks every configuration class of the installed transformers, and compares with what its own modules compute."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import re
+import typing
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ropewalk import RoPE, from_config
+from ropewalk.plans import LayerPlan, RotaryPlan
+from ropewalk.positions import Positions
+from ropewalk.readers.families import REFUSED
+
+transformers = pytest.importorskip("transformers", minversion="5.0", reason="compares with transformers' own modules")
+pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' own, on import
+
+PACKAGE = Path(transformers.__file__).parent / "models"
+
+STATED: dict[str, dict[str, Any]] = {
+    # Classes whose defaults do not rotate.
+    "EsmConfig": {"position_embedding_type": "rotary"},
+    "GraniteMoeHybridConfig": {
+        "position_embedding_type": "rope",
+        "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
+    "Zamba2Config": {"use_mem_rope": True},
+    # Classes whose defaults their own modules cannot compute with: no parameters, heads of odd width, sections that do
+    # not add up to the pairs.
+    "CohereCompassTextConfig": {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 5e5, "mrope_section": [24, 20, 20]}
+        }
+    },
+    "Glm4MoeConfig": {"head_dim": 128},
+    "Glm4vMoeTextConfig": {"head_dim": 128},
+    "Glm4vTextConfig": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    "GlmImageTextConfig": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    },
+    "Qwen3OmniMoeTextConfig": {"head_dim": 128},
+    "Qwen3OmniMoeTalkerTextConfig": {"head_dim": 128},
+    "Qwen3OmniMoeConfig": {"thinker_config": {"text_config": {"head_dim": 128}}},
+    "MiniMaxM3VLTextConfig": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5}
+    },
+    "MiniMaxM3VLConfig": {
+        "text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5}}
+    },
+    "Qwen4ExpTextConfig": {
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
+    },
+}
+ROTARY = "Rotary|R[Oo]PE|RoFormerSinusoidal"
+NOT_OF_TOKENS = {
+    "MusicFlamingoRotaryEmbedding": "by seconds of audio; the text part is Qwen2's",
+    "Qwen3OmniMoeRotaryEmbedding": "of the vocoder",
+}
+"""Modules that take a whole configuration and turn something else than the text."""
+
+
+def _modules(kind: str, mentions: str = "") -> Iterator[Any]:
+    for path in sorted(PACKAGE.glob(f"*/{kind}_*.py")):
+        if not mentions or re.search(mentions, path.read_text(encoding="utf-8")):
+            yield importlib.import_module(f"transformers.models.{path.parent.name}.{path.stem}")
+
+
+def _own(module: Any, kind: type) -> list[Any]:
+    return [
+        c
+        for c in vars(module).values()
+        if inspect.isclass(c) and issubclass(c, kind) and c.__module__ == module.__name__
+    ]
+
+
+def _package(cls: type) -> str:
+    return cls.__module__.split(".")[2]
+
+
+@lru_cache
+def rotating() -> dict[type, tuple[list[type], bool]]:
+    """Every configuration class that rotates: its rotary modules, and whether they name it as theirs."""
+    logging.disable(logging.CRITICAL)
+    named: dict[type, list[type]] = {}
+    packages: dict[str, list[type]] = {}
+    for module in _modules("modeling", "[Rr]otary|R[Oo]PE"):
+        for rotary in (c for c in _own(module, nn.Module) if re.search(ROTARY, c.__name__)):
+            packages.setdefault(_package(rotary), []).append(rotary)
+            for name, parameter in inspect.signature(rotary.__init__).parameters.items():
+                wanted = parameter.annotation if "config" in name else None
+                wanted = getattr(module, wanted, None) if isinstance(wanted, str) else wanted
+                for config in typing.get_args(wanted) or [wanted]:
+                    if inspect.isclass(config):
+                        named.setdefault(config, []).append(rotary)
+    mapped = importlib.import_module("transformers.models.auto.modeling_auto").MODEL_MAPPING_NAMES
+    found: dict[type, tuple[list[type], bool]] = {}
+    for module in _modules("configuration"):
+        for config in _own(module, transformers.PreTrainedConfig):
+            if config in named:
+                found[config] = (named[config], True)
+                continue
+            try:
+                stated = config().to_dict()
+            except Exception:  # noqa: BLE001, S112: a class without usable defaults, and without a rotary module
+                continue
+            if any(re.search("rope|rotary", k) and v is not None for k, v in stated.items()):
+                model = mapped.get(config.model_type)
+                model = model if isinstance(model, str) else (model or [""])[0]
+                home = (
+                    _package(config)
+                    if _package(config) in packages or not model
+                    else _package(getattr(transformers, model))
+                )
+                found[config] = (packages.get(home, []), False)
+    return found
+
+
+def _config(cls: type) -> Any:
+    return cls(**STATED.get(cls.__name__, {}))
+
+
+def _part(config: Any, plan: RotaryPlan) -> Any:
+    """The part of a configuration that was read, and may be a dict there."""
+    told = [advice.en for advice in plan.warnings if advice.code == "part-read"]
+    path = re.search(r"its text part, ([\w.]+),", told[-1]) if told else None
+    for name in path.group(1).split(".") if path else ():
+        config = getattr(config, name)
+    return config
+
+
+def _made(module: type[nn.Module], config: Any) -> nn.Module:
+    if issubclass(module, nn.Embedding):
+        return module(config.max_position_embeddings, config.hidden_size // config.num_attention_heads)
+    return module(config)
+
+
+def _frequencies(module: nn.Module) -> dict[str, tuple[Tensor, float]]:
+    """By label of the type of layer ("" for all): frequencies and what multiplies cos and sin."""
+    if "GPTJ" in type(module).__name__ or "CodeGen" in type(module).__name__:
+        sin, cos = module.embed_positions[1].double().chunk(2)
+        return {"": (torch.atan2(sin, cos), 1.0)}
+    if isinstance(module, nn.Embedding):
+        sin, cos = module.create_weight()[1].double().chunk(2)
+        return {"": (torch.atan2(sin, cos), 1.0)}
+    found = {}
+    for name, value in [*module.named_buffers(), *vars(module).items()]:
+        if isinstance(value, Tensor) and name.endswith("inv_freq") and "original" not in name:
+            label = name.removesuffix("inv_freq").rstrip("_")
+            scale = getattr(module, f"{label}_attention_scaling" if label else "attention_scaling", 1.0)
+            found[label] = (value.reshape(-1), scale)
+    return found
+
+
+def _same(layer: LayerPlan, frequencies: Tensor, scale: float) -> bool:
+    spectrum = layer.spectrum(precision="float32")
+    assert spectrum is not None
+    mine = torch.tensor(spectrum.radians, dtype=torch.float64)
+    theirs = frequencies.double()
+    if layer.bands is not None and "H" in layer.bands.string()[:1]:  # Ernie sorts by axis and undoes it in forward
+        theirs = theirs.sort(descending=True).values
+    return (
+        mine.shape == theirs.shape
+        and torch.allclose(mine, theirs, rtol=2.0**-22, atol=0)
+        and abs(scale - spectrum.attention_factor) < 1e-6
+    )
+
+
+def _agree(plan: RotaryPlan, module: nn.Module) -> bool:
+    """Whether every rotating layer has the module's frequencies, and the module none that no layer has."""
+    theirs = _frequencies(module)
+    layers = [layer for _, layer in plan.groups() if layer.kind == "rope"]
+    if not theirs or not layers:
+        return False
+    for layer in layers:
+        label = layer.label if layer.label in theirs else ""
+        if "main" in theirs:
+            label = "main" if layer.label == "sliding_attention" else "compress"
+        if label not in theirs or not _same(layer, *theirs[label]):
+            return False
+    return True
+
+
+def test_every_class_that_rotates_is_read_equal_or_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    equal, refused, still, wrong = [], [], [], []
+    for cls, (modules, named) in rotating().items():
+        what = f"{cls.__name__} ({cls.model_type})"
+        try:
+            config = _config(cls)
+            before = config.to_dict()
+            plan = from_config(config.to_dict())
+        except ValueError as error:
+            by_name = cls.model_type in REFUSED and REFUSED[cls.model_type] in str(error)
+            (refused if by_name or cls.__name__ == "EsmFold2AtomEncoderConfig" else wrong).append(f"{what}: {error}")
+            continue
+        assert config.to_dict() == before
+        if not any(layer.kind == "rope" for layer in plan.layers):
+            still.append(what)
+            continue
+        verdicts = []
+        for module in modules:
+            if module.__name__ not in NOT_OF_TOKENS:
+                try:
+                    verdicts.append(_agree(plan, _made(module, _part(config, plan))))
+                except Exception as error:  # noqa: BLE001: of a module for another part
+                    verdicts.append(False)
+                    if named:
+                        wrong.append(f"{what}: {module.__name__}: {error!r:.200}")
+        read = all(verdicts) if named else any(verdicts)
+        (equal if read and modules else wrong).append(what)
+    with capsys.disabled():
+        print(
+            f"\ntransformers {transformers.__version__}: {len(equal)} read equal, {len(refused)} refused by name, ",
+            end="",
+        )
+        print(f"{len(still)} do not rotate: {', '.join(still)}")
+    assert not wrong, "\n".join(wrong)
+    assert len(equal) > 150
