@@ -10,6 +10,8 @@ from typing import Any
 
 MOST_KEYS = 20_000
 MOST_LAYERS = 10_000
+WIDEST = 1 << 14
+"""Channels of a head; real ones have at most some hundred."""
 LONGEST = 1 << 48
 """No length, width or count above this is believed."""
 
