@@ -341,3 +341,54 @@ def test_the_softmax_is_sharpened_in_the_families_whose_code_does_it() -> None:
         elif family is not None and family.softmax and not family.mla:
             wrong.append(cls.model_type)
     assert not wrong, wrong
+
+
+_LISTS = {"short_factor": [1.0 + 0.01 * i for i in range(32)], "long_factor": [2.0 + i for i in range(32)]}
+BLOCKS: list[dict[str, Any]] = [
+    {"rope_type": "default"},
+    {"rope_type": "linear", "factor": 8.0},
+    {"rope_type": "dynamic", "factor": 4.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original": 8192},
+    {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0, "original": 8192},
+    {"rope_type": "yarn", "factor": 4.0, "original": 32768},
+    {"rope_type": "yarn", "factor": 4.0},
+    {"rope_type": "yarn", "factor": None, "original": 8192},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 1.0, "mscale_all_dim": 0.707},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 0.707, "mscale_all_dim": 0.707},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 1.0},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 1.0, "mscale_all_dim": 0},
+    {"rope_type": "yarn", "factor": 128.0, "original": 4096, "attention_factor": 1.0},
+    {"rope_type": "yarn", "factor": 32.0, "original": 4096, "beta_fast": 16, "beta_slow": 2, "truncate": False},
+    {"rope_type": "longrope", "original": 4096, **_LISTS},
+    {"rope_type": "longrope", "original": 4096, "factor": 8.0, **_LISTS},
+    {"rope_type": "longrope", "original": 4096, "factor": 32.0, "attention_factor": 1.19, **_LISTS},
+]
+
+
+@pytest.mark.parametrize("length", [None, 4096, 60_000])
+@pytest.mark.parametrize("block", BLOCKS, ids=[f"{b['rope_type']}-{i}" for i, b in enumerate(BLOCKS)])
+def test_every_type_of_extension_is_bit_for_bit_that_of_transformers(block: dict[str, Any], length: int | None) -> None:
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    block = {"original_max_position_embeddings" if k == "original" else k: v for k, v in block.items()}
+    stated = {
+        "model_type": "llama",
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 32768,
+        "rope_parameters": {"rope_theta": 500_000.0, **block},
+    }
+    layer = from_config(stated).layers[0]
+    config = transformers.LlamaConfig(
+        **{k: v for k, v in stated.items() if k not in ("model_type", "rope_parameters")},
+        rope_parameters=dict(stated["rope_parameters"]),  # type: ignore[call-overload]
+    )
+    rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+    theirs, scale = rotary.inv_freq, rotary.attention_scaling
+    if length is not None and block["rope_type"] in ("dynamic", "longrope"):
+        theirs, scale = ROPE_INIT_FUNCTIONS[block["rope_type"]](config, torch.device("cpu"), seq_len=length)
+    spectrum = layer.spectrum(length=length, precision="float32")
+    assert spectrum is not None
+    assert torch.tensor(spectrum.radians, dtype=torch.float32).tolist() == theirs.tolist()
+    assert spectrum.attention_factor == pytest.approx(scale, rel=1e-12)
