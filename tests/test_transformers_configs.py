@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ropewalk import RoPE, from_config
 from ropewalk.plans import LayerPlan, RotaryPlan
 from ropewalk.positions import Positions
-from ropewalk.readers.families import REFUSED
+from ropewalk.readers.families import FAMILIES, REFUSED
 
 transformers = pytest.importorskip("transformers", minversion="5.0", reason="compares with transformers' own modules")
 pytestmark = pytest.mark.filterwarnings("ignore")  # transformers' own, on import
@@ -111,7 +111,7 @@ def rotating() -> dict[type, tuple[list[type], bool]]:
                 continue
             try:
                 stated = config().to_dict()
-            except Exception:  # noqa: BLE001, S112: a class without usable defaults, and without a rotary module
+            except Exception:  # a class without usable defaults, and without a rotary module
                 continue
             if any(re.search("rope|rotary", k) and v is not None for k, v in stated.items()):
                 model = mapped.get(config.model_type)
@@ -211,7 +211,7 @@ def test_every_class_that_rotates_is_read_equal_or_refused_by_name(capsys: pytes
             if module.__name__ not in NOT_OF_TOKENS:
                 try:
                     verdicts.append(_agree(plan, _made(module, _part(config, plan))))
-                except Exception as error:  # noqa: BLE001: of a module for another part
+                except Exception as error:  # of a module for another part
                     verdicts.append(False)
                     if named:
                         wrong.append(f"{what}: {module.__name__}: {error!r:.200}")
@@ -225,3 +225,170 @@ def test_every_class_that_rotates_is_read_equal_or_refused_by_name(capsys: pytes
         print(f"{len(still)} do not rotate: {', '.join(still)}")
     assert not wrong, "\n".join(wrong)
     assert len(equal) > 150
+
+
+FUNCTIONS = (
+    "apply_rotary_pos_emb_interleave",  # where both exist, the configuration decides, and its default is this
+    "apply_multimodal_rotary_pos_emb",
+    "apply_rotary_pos_emb",
+    "apply_rotary_emb",
+)
+
+
+def _turned(rotary: nn.Module, tables: Any, q: Tensor, k: Tensor) -> Iterator[Tensor]:
+    """Scores of q and k, `(batch, heads, tokens, channels)`, turned by each function beside a module that fits."""
+    module = importlib.import_module(type(rotary).__module__)
+    if isinstance(rotary, nn.Embedding):
+        turn = module.RoFormerSelfAttention.apply_rotary_position_embeddings
+        turned = turn(tables, q, k)
+        yield turned[0].double() @ turned[1].double().mT
+        return
+    tables = tables if isinstance(tables, tuple) else (tables,)
+    for function in (getattr(module, name) for name in FUNCTIONS if hasattr(module, name)):
+        wanted = list(inspect.signature(function).parameters)
+        for one, two in ((q, k), (q.transpose(1, 2), k.transpose(1, 2))):  # some have tokens before heads
+            try:
+                both = function(one, two, *tables) if wanted[1] not in ("cos", "sin") else None
+                turned = both or (function(one, *tables), function(two, *tables))
+            except (RuntimeError, TypeError):  # for another width, or of another part
+                continue
+            if one is not q:
+                turned = tuple(t.transpose(1, 2) for t in turned)
+            if turned[0].shape == q.shape:
+                yield turned[0].double() @ turned[1].double().mT
+
+
+def _layouts(layer: LayerPlan, rotary: nn.Module) -> list[str]:
+    """The layouts with which our rotation gives the scores that transformers' functions give."""
+    made = torch.Generator().manual_seed(0)
+    axes = 1 if layer.bands is None else 3
+    ids = torch.randint(0, 50, (axes, 1, 6) if axes > 1 else (1, 6), generator=made)
+    label = layer.label
+    if "main" in _frequencies(rotary):
+        label = "main" if layer.label == "sliding_attention" else "compress"
+    for width in dict.fromkeys((layer.head_dim, layer.rotary_dim)):
+        q, k = (torch.randn(1, 2, 6, width, generator=made) for _ in range(2))
+        if isinstance(rotary, nn.Embedding):
+            tables = rotary.create_weight()[ids]
+        elif label and "layer_type" in inspect.signature(rotary.forward).parameters:
+            tables = rotary(q, ids, layer_type=label)
+        else:
+            tables = rotary(q, ids)
+        for scores in _turned(rotary, tables, q, k):
+            agree = []
+            for layout in ("half", "interleaved"):
+                rope = RoPE(
+                    width,
+                    base=layer.base,
+                    layout=layout,
+                    rotary_dim=layer.rotary_dim,
+                    place=layer.place,
+                    extension=layer.extension,
+                    at_length=layer.default_length,
+                    bands=layer.bands,
+                )
+                mine = rope.query(q.double(), Positions(ids)) @ rope.key(k.double(), Positions(ids)).mT
+                if torch.allclose(mine, scores, atol=3e-3, rtol=1e-3):
+                    agree.append(layout)
+            if agree:
+                return agree
+    return []
+
+
+def test_layouts_places_and_bands_give_the_scores_of_transformers_own_functions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proved, wrong = 0, []
+    for cls, (modules, _) in rotating().items():
+        try:
+            config = _config(cls)
+            plan = from_config(config.to_dict())
+        except ValueError:
+            continue
+        layers = [layer for _, layer in plan.groups() if layer.kind == "rope"]
+        found: list[str] = []
+        for module in modules:
+            if layers and not found and module.__name__ not in NOT_OF_TOKENS:
+                try:
+                    rotary = _made(module, _part(config, plan))
+                except Exception:  # of another part of the model
+                    continue
+                if _agree(plan, rotary):
+                    found = _layouts(layers[0], rotary)
+        if layers and {m.__name__ for m in modules} - NOT_OF_TOKENS.keys():
+            proved += found == [layers[0].layout]
+            if found != [layers[0].layout]:
+                wrong.append(f"{cls.__name__} ({plan.model_type}): {layers[0].layout} in the table, measured {found}")
+    with capsys.disabled():
+        print(f"\nlayout, place and bands agree in {proved} classes")
+    assert not wrong, "\n".join(wrong)
+    assert proved > 150
+
+
+def test_the_softmax_is_sharpened_in_the_families_whose_code_does_it() -> None:
+    sharpened = {
+        path.parent.name
+        for path in PACKAGE.glob("*/modeling_*.py")
+        if "yarn_apply_mscale(config" in path.read_text(encoding="utf-8")
+    }
+    assert len(sharpened) > 5
+    wrong = []
+    for cls, (modules, _) in rotating().items():
+        family = FAMILIES.get(cls.model_type)
+        if family is not None and family.mla and modules and family.rotates != "none":
+            if family.softmax != (_package(modules[0]) in sharpened):
+                wrong.append(f"{cls.model_type}: {family.softmax} in the table")
+        elif family is not None and family.softmax and not family.mla:
+            wrong.append(cls.model_type)
+    assert not wrong, wrong
+
+
+_LISTS = {"short_factor": [1.0 + 0.01 * i for i in range(32)], "long_factor": [2.0 + i for i in range(32)]}
+BLOCKS: list[dict[str, Any]] = [
+    {"rope_type": "default"},
+    {"rope_type": "linear", "factor": 8.0},
+    {"rope_type": "dynamic", "factor": 4.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original": 8192},
+    {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0, "original": 8192},
+    {"rope_type": "yarn", "factor": 4.0, "original": 32768},
+    {"rope_type": "yarn", "factor": 4.0},
+    {"rope_type": "yarn", "factor": None, "original": 8192},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 1.0, "mscale_all_dim": 0.707},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 0.707, "mscale_all_dim": 0.707},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 1.0},
+    {"rope_type": "yarn", "factor": 40.0, "original": 4096, "mscale": 1.0, "mscale_all_dim": 0},
+    {"rope_type": "yarn", "factor": 128.0, "original": 4096, "attention_factor": 1.0},
+    {"rope_type": "yarn", "factor": 32.0, "original": 4096, "beta_fast": 16, "beta_slow": 2, "truncate": False},
+    {"rope_type": "longrope", "original": 4096, **_LISTS},
+    {"rope_type": "longrope", "original": 4096, "factor": 8.0, **_LISTS},
+    {"rope_type": "longrope", "original": 4096, "factor": 32.0, "attention_factor": 1.19, **_LISTS},
+]
+
+
+@pytest.mark.parametrize("length", [None, 4096, 60_000])
+@pytest.mark.parametrize("block", BLOCKS, ids=[f"{b['rope_type']}-{i}" for i, b in enumerate(BLOCKS)])
+def test_every_type_of_extension_is_bit_for_bit_that_of_transformers(block: dict[str, Any], length: int | None) -> None:
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    block = {"original_max_position_embeddings" if k == "original" else k: v for k, v in block.items()}
+    stated = {
+        "model_type": "llama",
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 32768,
+        "rope_parameters": {"rope_theta": 500_000.0, **block},
+    }
+    layer = from_config(stated).layers[0]
+    config = transformers.LlamaConfig(
+        **{k: v for k, v in stated.items() if k not in ("model_type", "rope_parameters")},
+        rope_parameters=dict(stated["rope_parameters"]),  # type: ignore[call-overload]
+    )
+    rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
+    theirs, scale = rotary.inv_freq, rotary.attention_scaling
+    if length is not None and block["rope_type"] in ("dynamic", "longrope"):
+        theirs, scale = ROPE_INIT_FUNCTIONS[block["rope_type"]](config, torch.device("cpu"), seq_len=length)
+    spectrum = layer.spectrum(length=length, precision="float32")
+    assert spectrum is not None
+    assert torch.tensor(spectrum.radians, dtype=torch.float32).tolist() == theirs.tolist()
+    assert spectrum.attention_factor == pytest.approx(scale, rel=1e-12)

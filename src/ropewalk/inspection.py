@@ -29,6 +29,10 @@ LAST_POSITIONS = 512
 """Positions before the end at which precision is measured: enough to meet every phase of the fast pairs."""
 LONGEST_SCAN = 1 << 24
 """Distances of which each one is looked at to find the true maximum; more would take seconds."""
+LONGEST = 1 << 48
+"""Tokens; no extension reaches farther."""
+MOST_PAIRS, MOST_KINDS = 4096, 512
+"""More pairs in a head, or more kinds of layers, than any model has: a configuration that says so is not computed."""
 MOST_MEASURED = 16
 """Kinds of layers that get precision and decay measured; a configuration may hold thousands of kinds."""
 _PER_DECADE = 16
@@ -186,10 +190,12 @@ def inspect(plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str]
     (18, 18)
 
     Raises:
-        ValueError: parameters that do not fit the width, a length below 1, and what `try_extension` refuses.
+        ValueError: parameters that do not fit the width, a length below 1, sizes beyond any model's, and what
+            `try_extension` refuses.
     """
     if length is not None and length < 1:
         raise ValueError(f"length is a positive number of tokens, got {length}")
+    _check_sizes(plan)
     tried = [(text, *try_extension(text, plan)) for text in tries]
     full = length or _full_length(plan)
     kinds = []
@@ -210,7 +216,7 @@ def inspect(plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str]
                 long = length or full or plan.original_length
                 stretched = getattr(extension, "factor", None)
                 if length is None and stretched is not None and plan.original_length:
-                    long = round(plan.original_length * stretched)
+                    long = _reach(plan.original_length, stretched)
                 a = long if extension.depends_on_length else None
                 here = length or (measured and long)
                 other.append((text, _view(its, plan.original_length, a, here, stretched=True)))
@@ -218,13 +224,33 @@ def inspect(plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str]
     return Inspection(name, plan, tuple(kinds), length, full)
 
 
+def _check_sizes(plan: RotaryPlan) -> None:
+    kinds = set(plan.layers)
+    if len(kinds) > MOST_KINDS:
+        raise ValueError(f"there are {len(kinds)} kinds of layers, more than the {MOST_KINDS} that are computed here")
+    for layer in kinds:
+        if layer.kind == "rope" and layer.rotary_dim > 2 * MOST_PAIRS:
+            raise ValueError(f"rotary_dim = {layer.rotary_dim} (from head_dim) is more than {2 * MOST_PAIRS}")
+
+
 def _full_length(plan: RotaryPlan) -> int | None:
     """The longest text that the configuration speaks of."""
     reached = [plan.max_length, plan.original_length]
     for layer in set(plan.layers):
         original, factor = (getattr(layer.extension, key, None) for key in ("original_length", "factor"))
-        reached.append(round(original * factor) if original and factor else None)
+        reached.append(_reach(original, factor) if original and factor else None)
     return max((n for n in reached if n), default=None)
+
+
+def _reach(original: int, factor: float) -> int:
+    """original · factor in whole tokens.
+
+    Raises:
+        ValueError: nobody means so many.
+    """
+    if not original * factor < LONGEST:
+        raise ValueError(f"factor = {factor:g} makes {original} tokens into more than {LONGEST}, which nobody can mean")
+    return round(original * factor)
 
 
 # ---- one view ------------------------------------------------------------------------------
@@ -275,7 +301,7 @@ def _extended(extension: Extension | None, trained: int | None, length: int | No
         return max(trained, length or 0)
     factor = getattr(extension, "factor", None)
     counts = stretched or hasattr(extension, "original_length")
-    return max(trained, round(trained * factor)) if factor and counts else trained
+    return max(trained, _reach(trained, factor)) if factor and counts else trained
 
 
 def _fate(before: float, after: float, extension: Extension | None, length: int | None) -> Fate:

@@ -84,7 +84,7 @@ def command(
     plan = _read(model)
     try:
         found = inspect(plan, length=length, name=model)
-    except ValueError as error:  # parameters that the reader takes, and that do not fit each other
+    except (ValueError, ArithmeticError) as error:  # parameters that the reader takes, and that do not fit each other
         raise _broken(f"{model}: {error}") from error
     if tries:
         with from_options():
@@ -102,6 +102,8 @@ def _read(model: str) -> RotaryPlan:
 
     try:
         return read(model)
+    except ArithmeticError as error:
+        raise _broken(f"{model}: its numbers are too large to compute with") from error
     except ValueError as error:
         raise _broken(str(error)) from error
 

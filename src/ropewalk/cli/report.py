@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ropewalk.extensions import Extension
-    from ropewalk.inspection import Curve, Inspection, Kind, View
+    from ropewalk.inspection import Inspection, Kind, View
     from ropewalk.plans import LayerPlan
 
 LEFT = 14
@@ -146,7 +146,7 @@ def _card(out: Console, kind: Kind) -> None:
         for heading, text in (
             (say("no full turn", "一回転未満"), _never(view)),
             (say("precision", "精度"), _precision(view)),
-            (say("decay", "減衰"), _decay(view.curve)),
+            (say("decay", "減衰"), _decay(view)),
         ):
             if text:
                 field(heading, text)
@@ -276,7 +276,8 @@ def _precision(view: View) -> str:
     )
 
 
-def _decay(curve: Curve | None) -> str:
+def _decay(view: View) -> str:
+    curve = view.curve
     if curve is None:
         return ""
     at = {d: n for n, d in enumerate(curve.distances)}
@@ -292,7 +293,10 @@ def _decay(curve: Curve | None) -> str:
     highest = say(", ", "、").join(
         say(f"{score:.1f} beyond {d:,}", f"{d:,} より遠くで {score:.1f}") for d, score in beyond if score is not None
     )
-    return text + (say(f"; the highest is {highest}", f"。最大値は、{highest}") if highest else "")
+    text += say(f"; the highest is {highest}", f"。最大値は、{highest}") if highest else ""
+    if view.errors is not None and view.errors.last >= curve.scanned:
+        text += say(f" (of distances up to {curve.scanned:,})", f"（距離 {curve.scanned:,} までのうち）")
+    return text
 
 
 # ---- tables --------------------------------------------------------------------------------

@@ -38,13 +38,10 @@ def from_config(source: str | PathLike[str] | Mapping[str, Any], *, model_type: 
     Raises:
         ValueError: one line that names the key, or says what is wrong with the file.
     """
-    from ropewalk.readers.hf import read_config
-    from ropewalk.readers.meta import looks_like, read_params
-
+    if model_type is not None and not isinstance(model_type, str):
+        raise ValueError(f"model_type is a string, got {type(model_type).__name__}")
     if isinstance(source, Mapping):
-        if model_type is None and looks_like(source):
-            return read_params(source, source="dict")
-        return read_config(source, model_type=model_type)
+        return _read(source, model_type, "dict")
     if not isinstance(source, (str, PathLike)):
         raise ValueError(f"give a path or a dict, got {type(source).__name__}")
     path = _file(Path(source))
@@ -58,11 +55,21 @@ def from_config(source: str | PathLike[str] | Mapping[str, Any], *, model_type: 
 
     config = load_json(path)
     try:
-        if model_type is None and looks_like(config):
-            return read_params(config)
-        return read_config(config, model_type=model_type, source=path.name)
+        return _read(config, model_type, path.name)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _read(config: Mapping[str, Any], model_type: str | None, source: str) -> RotaryPlan:
+    from ropewalk.readers.hf import read_config
+    from ropewalk.readers.meta import looks_like, read_params
+
+    try:
+        if model_type is None and looks_like(config):
+            return read_params(config, source=source)
+        return read_config(config, model_type=model_type, source=source)
+    except RecursionError:
+        raise ValueError("a value of this configuration is nested too deeply") from None
 
 
 def _file(path: Path) -> Path:
@@ -70,8 +77,10 @@ def _file(path: Path) -> Path:
     try:
         if not path.exists():
             raise ValueError(f"there is no file or folder {path}")
-        if not path.is_dir():
+        if path.is_file():
             return path
+        if not path.is_dir():
+            raise ValueError(f"{path} is neither a file nor a folder")
         found = next((path / name for name in NAMES if (path / name).is_file()), None)
         if found is not None:
             return found

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from ropewalk.extensions import Extension, Linear, LongRoPE, PerPair, Product, YaRN
 from ropewalk.plans import Advice, LayerPlan, RotaryPlan
 from ropewalk.readers import advice
-from ropewalk.readers.keys import MOST_LAYERS, Keys
+from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys
 from ropewalk.rotation import Layout, Place
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -304,8 +304,8 @@ def _widths(keys: Keys, architecture: str, heads: int | None) -> tuple[int, int,
             raise ValueError(f"{architecture} states neither attention.key_length nor what it would follow from")
         stated = embedding // heads
     width = keys.whole("rope.dimension_count") or stated
-    if width % 2 or width > stated:
-        raise ValueError(f"{architecture}.rope.dimension_count is even and at most {stated}, got {width}")
+    if width % 2 or width > stated or width > WIDEST:
+        raise ValueError(f"{architecture}.rope.dimension_count is even and at most {min(stated, WIDEST)}, got {width}")
     return stated, width, "trailing" if architecture in _MLA else "leading"
 
 

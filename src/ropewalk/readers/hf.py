@@ -11,7 +11,7 @@ from ropewalk.extensions import Extension, Proportional
 from ropewalk.plans import Advice, LayerPlan, RotaryPlan
 from ropewalk.readers import advice
 from ropewalk.readers.families import ALIASES, FAMILIES, GENERIC, REFUSED, Family
-from ropewalk.readers.keys import MOST_LAYERS, Keys
+from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys
 from ropewalk.readers.own import OWN
 from ropewalk.readers.scaling import Model, Rotation, read_block
 from ropewalk.temperature import Temperature
@@ -42,6 +42,9 @@ LENGTH = (
 )
 BASE = ("rope_theta", "rotary_emb_base", "rope_base", "rotary_base")
 PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent")
+
+MOST_PAIRS = 1 << 15
+"""Pairs of all the kinds of layers together: some seconds' computing."""
 
 _WITHOUT_ATTENTION = frozenset({"linear_attention", "conv", "moe", "mlp", "recurrent", "mamba", "mamba2"})
 _LEGACY_LABELS = {
@@ -439,8 +442,8 @@ def _sizes(
     hidden = keys.whole(*HIDDEN)
     if family.mla:
         keys.ignore("head_dim")  # of the latent or of the rotating part, as the version pleases
-        nope = keys.whole("qk_nope_head_dim", low=0)
-        rope = keys.whole("qk_rope_head_dim", low=0 if family.rotates == "none" else 1)
+        nope = keys.whole("qk_nope_head_dim", low=0, high=WIDEST)
+        rope = keys.whole("qk_rope_head_dim", low=0 if family.rotates == "none" else 1, high=WIDEST)
         whole = keys.whole("qk_head_dim")
         if nope is None or rope is None:
             missing = "qk_nope_head_dim" if nope is None else "qk_rope_head_dim"
@@ -451,11 +454,11 @@ def _sizes(
     else:
         if name == "zamba2":
             keys.ignore("kv_channels")
-            head = keys.whole("attention_head_dim")
+            head = keys.whole("attention_head_dim", high=WIDEST)
             if head is None and hidden and heads:
                 head = 2 * hidden // heads  # its attention sees the hidden state twice
         else:
-            head = keys.whole("head_dim", "attention_head_dim", "kv_channels", "d_kv")
+            head = keys.whole("head_dim", "attention_head_dim", "kv_channels", "d_kv", high=WIDEST)
         if head is None and family.head_dim is not None:
             head = family.head_dim
         if head is None:
@@ -475,7 +478,7 @@ def _per_layer(
     keys: Keys, family: Family, labels: tuple[str, ...], sizes: list[tuple[int, int | None]]
 ) -> list[tuple[int, int | None]]:
     """Sizes that the configuration states layer by layer, or for the full layers alone."""
-    full = keys.whole("global_head_dim")
+    full = keys.whole("global_head_dim", high=WIDEST)
     if full is not None:
         sizes = [
             (full, rope) if label == "full_attention" else (head, rope)
@@ -493,11 +496,11 @@ def _per_layer(
         head, rope = sizes[int(key)]
         if family.mla:
             old_rope = rope or 0
-            rope = own.whole("qk_rope_head_dim") or old_rope
-            nope = own.whole("qk_nope_head_dim", low=0)
+            rope = own.whole("qk_rope_head_dim", high=WIDEST) or old_rope
+            nope = own.whole("qk_nope_head_dim", low=0, high=WIDEST)
             sizes[int(key)] = ((head - old_rope if nope is None else nope) + rope, rope)
         else:
-            sizes[int(key)] = (own.whole("head_dim") or head, rope)
+            sizes[int(key)] = (own.whole("head_dim", high=WIDEST) or head, rope)
     return sizes
 
 
@@ -523,6 +526,7 @@ def _layers(
     original = next((r.original_length for r in rotations.values() if r is not None and r.original_length), None)
     made: dict[tuple[Any, ...], LayerPlan] = {}
     out = []
+    pairs = 0
     for i, label in enumerate(labels):
         at = label
         if "main" in rotations:
@@ -536,6 +540,11 @@ def _layers(
                 heat = llama4 if label not in _WITHOUT_ATTENTION else None
                 made[key] = LayerPlan("none", label, sizes[i][0], temperature=heat)
             else:
+                pairs += (sizes[i][1] or sizes[i][0]) // 2
+                if pairs > MOST_PAIRS:
+                    raise ValueError(
+                        f"the layers differ in over {MOST_PAIRS} pairs of channels, which is not believable"
+                    )
                 extension = None if unscaled[i] else rotation.extension
                 made[key] = _turned(family, name, model, label, sizes[i], rotation, extension, base, dim, layout)
         out.append(made[key])
@@ -608,11 +617,13 @@ def _width(
         width = int(head * (1.0 if partial is None else partial)) if dim is None else dim
         if name == "minimax_m3_vl_text" and dim not in (None, head) and rotation.partial is None:
             raise ValueError(
-                f"rotary_dim = {dim} without partial_rotary_factor: transformers does not read rotary_dim here and turns all "
-                f"{head} channels; state partial_rotary_factor = {dim / head:g}"
+                f"rotary_dim = {dim} without partial_rotary_factor: transformers does not read rotary_dim here and "
+                f"turns all {head} channels; state partial_rotary_factor = {dim / head:g}"
             )
         if dim is not None and rotation.partial is not None and int(head * rotation.partial) != dim:
             raise ValueError(f"rotary_dim = {dim} and partial_rotary_factor = {rotation.partial:g} of {head} disagree")
+    if head > WIDEST:
+        raise ValueError(f"a head of {head} channels is not believable, {WIDEST} is the limit")
     if width < 2 or width % 2 or width > head:
         why = f"head_dim = {head}" + ("" if partial in (None, 1) else f" times partial_rotary_factor = {partial:g}")
         raise ValueError(f"channels turn in pairs, so an even number of them from 2 to head_dim, got {width} ({why})")

@@ -10,6 +10,8 @@ from typing import Any
 
 MOST_KEYS = 20_000
 MOST_LAYERS = 10_000
+WIDEST = 1 << 14
+"""Channels of a head; real ones have at most some hundred."""
 LONGEST = 1 << 48
 """No length, width or count above this is believed."""
 
@@ -17,6 +19,7 @@ _ABOUT_POSITIONS = re.compile(
     r"rope|rotary|theta|alibi|yarn|(?:^|_)ntk|inv_freq|position_embedding_type|position_encoding|pos_encoding"
     r"|relative_attention|rel_pos"
 )
+_ABOUT_ATTENTION = re.compile("att|position")
 _OFTEN_MISSPELT = (
     "max_position_embeddings",
     "no_rope_layer_interval",
@@ -84,7 +87,7 @@ class Keys:
         for name, other in found[1:]:
             if (type(other) is not type(value) and not (_number(other) and _number(value))) or other != value:
                 raise ValueError(
-                    f"{self.full(first)} = {value!r:.60} and {self.full(name)} = {other!r:.60} are the same thing "
+                    f"{self.full(first)} = {shown(value)} and {self.full(name)} = {shown(other)} are the same thing "
                     "and disagree"
                 )
         return value
@@ -104,7 +107,7 @@ class Keys:
             allowed = "a finite number" + (f" above {above:g}" if above is not None else "")
             allowed += f" of at least {low:g}" if low > -math.inf else ""
             allowed += f" and at most {high:g}" if high < math.inf else ""
-            raise ValueError(f"{self.spelt(*names)} is {allowed}, got {value!r:.60}")
+            raise ValueError(f"{self.spelt(*names)} is {allowed}, got {shown(value)}")
         return float(value) if not isinstance(value, int) else value
 
     def whole(self, *names: str, low: int = 1, high: int = LONGEST) -> int | None:
@@ -117,7 +120,7 @@ class Keys:
         if value is None:
             return None
         if not _number(value) or value != int(value) or not low <= value <= high:
-            raise ValueError(f"{self.spelt(*names)} is a whole number from {low} to {high}, got {value!r:.60}")
+            raise ValueError(f"{self.spelt(*names)} is a whole number from {low} to {high}, got {shown(value)}")
         return int(value)
 
     def flag(self, *names: str, default: bool = False) -> bool:
@@ -130,7 +133,7 @@ class Keys:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise ValueError(f"{self.spelt(*names)} is true or false, got {value!r:.60}")
+            raise ValueError(f"{self.spelt(*names)} is true or false, got {shown(value)}")
         return value
 
     def text(self, *names: str) -> str | None:
@@ -141,7 +144,7 @@ class Keys:
         """
         value = self.raw(*names)
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"{self.spelt(*names)} is a string, got {value!r:.60}")
+            raise ValueError(f"{self.spelt(*names)} is a string, got {shown(value)}")
         return value
 
     def items(self, *names: str, of: type | tuple[type, ...], most: int = MOST_LAYERS) -> list[Any] | None:
@@ -155,14 +158,14 @@ class Keys:
             return None
         kinds = of if isinstance(of, tuple) else (of,)
         if not isinstance(value, (list, tuple)) or len(value) > most:
-            raise ValueError(f"{self.spelt(*names)} is a list of at most {most}, got {value!r:.60}")
+            raise ValueError(f"{self.spelt(*names)} is a list of at most {most}, got {shown(value)}")
         for item in value:
             if not isinstance(item, kinds) or (isinstance(item, bool) and bool not in kinds):
                 raise ValueError(
-                    f"{self.spelt(*names)} is a list of {' or '.join(k.__name__ for k in kinds)}, it holds {item!r:.60}"
+                    f"{self.spelt(*names)} is a list of {' or '.join(k.__name__ for k in kinds)}, it holds {shown(item)}"
                 )
             if not isinstance(item, str) and not _number(item):
-                raise ValueError(f"{self.spelt(*names)} holds {item!r:.60}, which is not a finite number")
+                raise ValueError(f"{self.spelt(*names)} holds {shown(item)}, which is not a finite number")
         return list(value)
 
     def block(self, *names: str) -> Keys | None:
@@ -176,7 +179,7 @@ class Keys:
             return None
         name = next(n for n in names if self.values.get(n) is not None)
         if not isinstance(value, Mapping):
-            raise ValueError(f"{self.full(name)} is an object of keys, got {value!r:.60}")
+            raise ValueError(f"{self.full(name)} is an object of keys, got {shown(value)}")
         return Keys(value, self.full(name), self.used)
 
     def ignore(self, *names: str) -> None:
@@ -203,18 +206,35 @@ class Keys:
             ValueError: naming the first that was not, and the nearest known spelling.
         """
         for key in self.leftovers():
-            if len(key) > 100 or (key in _HARMLESS):
+            if len(key) > 100 or key in _HARMLESS:
                 continue
+            inside = self.values[key] if _ABOUT_ATTENTION.match(key) else None
+            nested = next((k for k in inside if _positional(k)), None) if isinstance(inside, Mapping) else None
+            if nested is not None:
+                raise ValueError(f"{self.full(key)}.{str(nested)[:60]} is not read by {reader}")
             if _ABOUT_POSITIONS.search(key) or _misspells(key):
                 raise ValueError(f"{self.full(key)} is not read by {reader}{_nearest(key, [*known, *_OFTEN_MISSPELT])}")
 
 
-_HARMLESS = frozenset(
-    {
-        "attn_implementation_rope",
-        "ignore_keys_at_rope_validation",
-    }
-)
+_HARMLESS = frozenset({"ignore_keys_at_rope_validation"})
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value as Python writes it, whatever it is.
+
+    >>> shown([1] * 100)
+    '[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, …'
+    """
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
+        return f"a {type(value).__name__} too big to show"
+    text = " ".join(text.split())
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _positional(key: Any) -> bool:
+    return isinstance(key, str) and bool(_ABOUT_POSITIONS.search(key))
 
 
 def _number(value: Any) -> bool:

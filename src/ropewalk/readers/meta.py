@@ -9,7 +9,7 @@ from typing import Any
 from ropewalk.extensions import Llama3
 from ropewalk.plans import LayerPlan, RotaryPlan
 from ropewalk.readers import advice
-from ropewalk.readers.keys import MOST_LAYERS, Keys
+from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys
 from ropewalk.rotation import Layout
 
 LAYOUT: Layout = "interleaved"
@@ -34,14 +34,16 @@ def read_params(config: Mapping[str, Any], *, source: str = "params.json") -> Ro
     keys = Keys(config)
     dim, heads = keys.whole("dim"), keys.whole("n_heads")
     layers = keys.whole("n_layers", high=MOST_LAYERS)
-    stated = keys.whole("head_dim")
+    stated = keys.whole("head_dim", high=WIDEST)
     if stated is None and (dim is None or heads is None):
         raise ValueError(f"{'dim' if dim is None else 'n_heads'} is missing")
     if stated is None and dim is not None and heads is not None and (dim % heads or dim < heads):
         raise ValueError(f"dim = {dim} is no multiple of n_heads = {heads}")
     head = stated if stated is not None else (dim or 0) // (heads or 1)
-    if head % 2:
-        raise ValueError(f"channels turn in pairs, so the width of a head must be even, got {head}")
+    if head % 2 or head > WIDEST:
+        raise ValueError(
+            f"channels turn in pairs, so the width of a head must be even and at most {WIDEST}, got {head}"
+        )
     base = keys.number("rope_theta", above=1)
     scaled = keys.flag("use_scaled_rope")
     told = []

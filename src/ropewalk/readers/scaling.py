@@ -11,6 +11,8 @@ from ropewalk.readers.families import Family
 from ropewalk.readers.keys import Keys
 
 TYPES = ("default", "linear", "dynamic", "ntk", "yarn", "longrope", "llama3", "proportional")
+LARGEST_FACTOR = 1e9
+"""No extension by more than this is believed."""
 _OLD_NAMES = {"su": "longrope", "mrope": "default", "xdrope": "dynamic", "none": "default"}
 
 _COMMON = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
@@ -100,31 +102,42 @@ def read_block(keys: Keys, model: Model, *, nested: bool = False) -> Rotation:
             "disagree"
         )
     beta = keys.number("llama_4_scaling_beta", low=0) if model.family.temperature == "beta" else None
-    original = None
-    extension: Extension | None = None
-    if kind in ("yarn", "llama3", "longrope"):
-        original = _original(keys, model, kind)
-    if kind == "linear":
-        extension = Linear(_factor(keys))
-    elif kind == "ntk":
-        extension = NTK(_factor(keys))
-        model.advice.append(advice.ntk_unknown(keys.spelt("rope_type", "type")))
-    elif kind == "dynamic":
-        extension, original = _dynamic(keys, model)
-    elif kind == "yarn" and original is not None:
-        extension = _yarn(keys, model, original, nested)
-    elif kind == "llama3" and original is not None:
-        extension = Llama3(_factor(keys), original, _needed(keys, "low_freq_factor"), _needed(keys, "high_freq_factor"))
-        if extension.low_freq_factor == extension.high_freq_factor:
-            model.advice.append(advice.llama3_step())
-    elif kind == "longrope" and original is not None:
-        extension = _longrope(keys, model, original)
-    elif kind == "proportional":
-        extension = Proportional(1.0 if partial is None else partial, keys.number("factor", low=1) or 1.0)
+    original, extension = _extension(keys, model, kind, partial, nested)
     if kind == "yarn" and isinstance(extension, YaRN):  # elsewhere the factor does not claim to be the ratio
         model.advice.extend(advice.ratio(extension, model.max_length))
     keys.refuse_all([*_COMMON, *_KNOWN[kind]], f"rope_type {kind!r} of {model.name}")
     return Rotation(kind, base, partial, extension, original, _sections(sections, keys), interleaved, beta)
+
+
+def _extension(
+    keys: Keys, model: Model, kind: str, partial: float | None, nested: bool
+) -> tuple[int | None, Extension | None]:
+    """The trained length, if the block says so, and the extension; refusals of the latter name the block."""
+    original = _original(keys, model, kind) if kind in ("yarn", "llama3", "longrope") else None
+    try:
+        if kind == "linear":
+            return None, Linear(_factor(keys))
+        if kind == "ntk":
+            model.advice.append(advice.ntk_unknown(keys.spelt("rope_type", "type")))
+            return None, NTK(_factor(keys))
+        if kind == "dynamic":
+            return _dynamic(keys, model)
+        if kind == "proportional":
+            factor = _factor(keys) if keys.has("factor") else 1.0
+            return None, Proportional(1.0 if partial is None else partial, factor)
+        if original is None:
+            return None, None
+        if kind == "yarn":
+            return original, _yarn(keys, model, original, nested)
+        if kind == "longrope":
+            return original, _longrope(keys, model, original)
+        low, high = _needed(keys, "low_freq_factor"), _needed(keys, "high_freq_factor")
+        if low == high:
+            model.advice.append(advice.llama3_step())
+        return original, Llama3(_factor(keys), original, low, high)
+    except ValueError as error:
+        message = str(error)
+        raise ValueError(message if message.startswith(f"{keys.path}.") else f"{keys.path}: {message}") from None
 
 
 def _kind(keys: Keys) -> str:
@@ -137,7 +150,10 @@ def _kind(keys: Keys) -> str:
         raise ValueError(
             f"{keys.full('rope_type')} = {given['rope_type']!r} and {keys.full('type')} = {given['type']!r} disagree"
         )
-    return next(iter(kinds.values()), "default")
+    kind = next(iter(kinds.values()), "default")
+    if kind == "yarn" and keys.has("short_factor"):
+        return "longrope"  # what Phi-3 was first called; YaRN has no lists
+    return kind
 
 
 def _needed(keys: Keys, name: str) -> float:
@@ -148,7 +164,8 @@ def _needed(keys: Keys, name: str) -> float:
 
 
 def _factor(keys: Keys) -> float:
-    return _needed(keys, "factor")
+    _needed(keys, "factor")
+    return keys.number("factor", high=LARGEST_FACTOR) or 0.0
 
 
 def _original(keys: Keys, model: Model, kind: str) -> int:
@@ -174,11 +191,11 @@ def _ratio(keys: Keys, model: Model, original: int) -> float:
     return model.max_length / original
 
 
-def _dynamic(keys: Keys, model: Model) -> tuple[Extension, int | None]:
-    alpha = keys.number("alpha", above=0) if model.name.startswith("hunyuan") else None
+def _dynamic(keys: Keys, model: Model) -> tuple[int | None, Extension]:
+    alpha = keys.number("alpha", above=0, high=LARGEST_FACTOR) if model.name.startswith("hunyuan") else None
     if alpha is not None:  # a fixed change of the base, whatever the length; the rest of the block is not looked at
         keys.ignore("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "original_max_position_embeddings")
-        return NTK(alpha), model.max_length
+        return model.max_length, NTK(alpha)
     inside = keys.whole("original_max_position_embeddings")
     trained = model.max_length if model.max_length is not None else inside
     if trained is None:
@@ -189,13 +206,13 @@ def _dynamic(keys: Keys, model: Model) -> tuple[Extension, int | None]:
             f"max_position_embeddings = {trained}"
         )
     model.advice.append(advice.dynamic_differs())
-    return DynamicNTK(_factor(keys), trained), trained
+    return trained, DynamicNTK(_factor(keys), trained)
 
 
 def _yarn(keys: Keys, model: Model, original: int, nested: bool) -> YaRN:
     if "factor" not in keys.values:
         raise ValueError(f"{keys.full('factor')} is missing")
-    factor = keys.number("factor")
+    factor = keys.number("factor", high=LARGEST_FACTOR)
     given = keys.number("attention_factor", above=0)
     mscale, all_dim = keys.number("mscale", low=0), keys.number("mscale_all_dim", low=0)
     truncate = keys.flag("truncate", default=True)
