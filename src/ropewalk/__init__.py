@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ropewalk.positions import Positions
     from ropewalk.protocol import Compose, NoPE, Paper, PositionalEncoding
     from ropewalk.readers import from_config
-    from ropewalk.rotation import rotate, rotate_
+    from ropewalk.rotation import rotate, rotate_, rotate_pair, rotate_pair_
     from ropewalk.spectra import Spectrum, geometric
 
 _HOME = {
@@ -95,6 +95,8 @@ _HOME = {
     "permute": "permutation",
     "rotate": "rotation",
     "rotate_": "rotation",
+    "rotate_pair": "rotation",
+    "rotate_pair_": "rotation",
 }
 
 __all__ = [
@@ -143,6 +145,8 @@ __all__ = [
     "permute",
     "rotate",
     "rotate_",
+    "rotate_pair",
+    "rotate_pair_",
 ]
 
 

@@ -43,13 +43,7 @@ def angles(
     """
     pos = Positions.of(positions)
     where = torch.device(device) if device is not None else pos.device
-    ids = _ids_of_pairs(pos, len(spectrum.turns), axes).to(where)
-    turns = torch.tensor(spectrum.turns, dtype=torch.int64, device=where)
-    phase = ids * turns  # wraps: an overflow is a full turn
-    if spectrum.start_tokens:
-        start = torch.tensor(spectrum.start_turns, dtype=torch.int64, device=where)
-        phase = torch.where(ids < spectrum.start_tokens, ids * start, phase)
-    return phase.to(torch.float64) * (2 * math.pi / TURN)
+    return _phases(pos, spectrum, axes, where).to(torch.float64) * (2 * math.pi / TURN)
 
 
 def cos_sin(
@@ -95,13 +89,40 @@ def cos_sin(
 
     def make() -> tuple[Tensor, Tensor]:
         if precision == "exact":
-            theta = angles(pos, spectrum, axes=axes, device=work)
+            phases = _phases(pos, spectrum, axes, work)
+            native = _native(phases, spectrum.attention_factor, dtype)
+            if native is not None:
+                return native
+            theta = phases.to(torch.float64) * (2 * math.pi / TURN)
         else:
             theta = _float32_angles(pos, spectrum, axes, work)
         scaled = ((f(theta) * spectrum.attention_factor).to(dtype).to(where) for f in (torch.cos, torch.sin))
         return next(scaled), next(scaled)
 
     return pos.remember(("cos_sin", spectrum, axes, precision, dtype, where), make)
+
+
+def _phases(pos: Positions, spectrum: Spectrum, axes: tuple[int, ...] | None, device: torch.device) -> Tensor:
+    """Angles in 1/2⁶⁴ turns, int64."""
+    ids = _ids_of_pairs(pos, len(spectrum.turns), axes).to(device)
+    phases = ids * _turns(spectrum.turns, device)  # wraps: an overflow is a full turn
+    if not spectrum.start_tokens:
+        return phases
+    return torch.where(ids < spectrum.start_tokens, ids * _turns(spectrum.start_turns, device), phases)
+
+
+def _turns(turns: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(turns, dtype=torch.int64, device=device)
+
+
+def _native(phases: Tensor, factor: float, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+    """Both tables from one C++ operator; None where it cannot serve."""
+    from ropewalk.kernels import cpu
+
+    if cpu.refuses((phases,)) is not None:
+        return None
+    cos, sin = cpu.call("cos_sin", (phases.contiguous(), factor, dtype == torch.float64))
+    return cos, sin
 
 
 def _float32_angles(pos: Positions, spectrum: Spectrum, axes: tuple[int, ...] | None, device: torch.device) -> Tensor:

@@ -37,6 +37,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "extension": ("a context extension, such as YaRN", "文脈長を延ばす拡張。YaRN など"),
     "head_dim": ("channels of a head", "ヘッドのチャネル数"),
     "heads": ("number of heads", "ヘッドの数"),
+    "impl": ("which rotation: eager PyTorch or C++", "どの回転を使うか。PyTorch の演算か C++ か"),
     "kernel": ("how the penalty grows with distance", "距離に対する罰則の増え方"),
     "ladder": ("where the frequencies end", "周波数の並びの終わり方"),
     "layout": ("which channels turn as a pair", "どのチャネルを組にして回転するか"),

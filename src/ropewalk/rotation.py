@@ -79,7 +79,7 @@ def rotate_(
 ) -> Tensor:
     """`rotate` in place; returns `x`."""
     if _native("rotate_", (x,), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented:
-        x.copy_(_eager(x, cos, sin, layout, seq_dim, place, inverse))
+        x.copy_(rotate(x, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl))
     return x
 
 
@@ -124,7 +124,7 @@ def rotate_pair_(
     """`rotate_pair` in place; returns `q` and `k`."""
     if _native("rotate_pair_", (q, k), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented:
         for t in (q, k):
-            t.copy_(_eager(t, cos, sin, layout, seq_dim, place, inverse))
+            rotate_(t, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl)
     return q, k
 
 
@@ -150,8 +150,10 @@ def _native(
         raise ValueError(f"impl is 'auto', 'eager' or 'native', got {impl!r}")
     from ropewalk.kernels import cpu
 
-    problem = cpu.refuses(xs, cos, sin)
+    problem = cpu.refuses((*xs, cos, sin))
     if problem is None and layout in cpu.LAYOUTS and (place == "leading" or place == "trailing"):
+        if not name.endswith(("_", "_out")):  # a copy in rows is cheaper than the eager form, and gives the same bits
+            xs = tuple(x if x.stride(-1) == 1 else x.contiguous() for x in xs)
         first = 0 if place == "leading" else xs[0].shape[-1] - 2 * cos.shape[-1]
         try:
             return cpu.call(name, (*xs, cos, sin, cpu.LAYOUTS[layout], seq_dim, first, inverse, *more))
@@ -163,9 +165,7 @@ def _native(
     return NotImplemented
 
 
-def _eager(
-    x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, seq_dim: int, place: Place, inverse: bool
-) -> Tensor:
+def _eager(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, seq_dim: int, place: Place, inverse: bool) -> Tensor:
     cos, sin = _fit(x, cos, sin, seq_dim)
     width = 2 * cos.shape[-1]
     if layout not in get_args(Layout):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import decimal
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from typing import Literal
@@ -53,6 +53,7 @@ class Spectrum:
     softmax_multiplier: float
     start_tokens: int
     start_turns: tuple[int, ...]
+    _hash: int = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -79,6 +80,11 @@ class Spectrum:
             raise ValueError(f"start tokens have a frequency for each of the {len(numbers)} pairs, got {len(start)}")
         object.__setattr__(self, "start_tokens", start_tokens)
         object.__setattr__(self, "start_turns", start)
+        factors = (self.attention_factor, self.softmax_multiplier)
+        object.__setattr__(self, "_hash", hash((self.turns, *factors, start_tokens, start)))
+
+    def __hash__(self) -> int:
+        return self._hash  # found once: every layer of every step looks its tables up by it
 
     @property
     def inv_freq(self) -> Tensor:

@@ -12,7 +12,7 @@ from ropewalk.bands import Bands, check_axes
 from ropewalk.extensions import Extension
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Paper, PositionalEncoding, check_tokens, expect, is_int
-from ropewalk.rotation import Layout, Place, rotate
+from ropewalk.rotation import Impl, Layout, Place, rotate, rotate_pair
 from ropewalk.spectra import Precision, Spectrum, geometric
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class RoPE(PositionalEncoding):
         precision: `"exact"`, or `"float32"` to agree bit for bit with the tables of transformers.
         bands: for positions with several axes, the axis that each pair follows, such as `Bands.interleaved((24, 20,
             20))`. Plain positions of text are taken too, as the same number on every axis.
+        impl: which rotation: `"eager"`, `"native"` (C++, on the CPU) or `"auto"`, as in `rotate`.
 
     >>> rope = RoPE(head_dim=64, base=10_000, layout="interleaved")
     >>> q, k = rope.query(torch.ones(1, 64), [2]), rope.key(torch.ones(3, 64), [3, 5, 20])
@@ -87,6 +88,7 @@ class RoPE(PositionalEncoding):
         at_length: int | None = None,
         precision: Precision = "exact",
         bands: Bands | None = None,
+        impl: Impl = "auto",
     ) -> None:
         super().__init__()
         width = head_dim if rotary_dim is None else rotary_dim
@@ -97,6 +99,7 @@ class RoPE(PositionalEncoding):
         expect(width <= head_dim, f"rotary_dim is at most head_dim = {head_dim}, got {width}")
         expect(layout in get_args(Layout), f"layout is 'half' or 'interleaved', got {layout!r}")
         expect(place in get_args(Place), f"place is 'leading' or 'trailing', got {place!r}")
+        expect(impl in get_args(Impl), f"impl is 'auto', 'eager' or 'native', got {impl!r}")
         self.head_dim, self.base, self.layout, self.rotary_dim, self.place = head_dim, base, layout, width, place
         dynamic = extension is not None and extension.depends_on_length
         expect(
@@ -111,6 +114,7 @@ class RoPE(PositionalEncoding):
             f"but {what}={width} has {width // 2}",
         )
         self.extension, self.at_length, self.precision, self.bands = extension, at_length, precision, bands
+        self.impl = impl
         if bands is not None:
             self.spectrum: Spectrum = bands.spectrum(base, extension=extension, length=at_length, precision=precision)
         elif extension is not None:
@@ -127,6 +131,16 @@ class RoPE(PositionalEncoding):
     def key(self, k: Tensor, pos: PositionsLike) -> Tensor:
         """The same turn as the query's; in the product the common part cancels."""
         return self._turn(k, pos, "k", power=-1)
+
+    def query_key(self, q: Tensor, k: Tensor, pos: PositionsLike) -> tuple[Tensor, Tensor]:
+        """Both at once, in one operator where that can serve."""
+        pos = Positions.of(pos)
+        if pos.axes > 1 or self._in_pieces or q.dtype != k.dtype:
+            return super().query_key(q, k, pos)
+        self._check(q, pos, "q")
+        self._check(k, pos, "k")
+        cos, sin = self._tables(q, pos, 1)
+        return rotate_pair(q, k, cos, sin, layout=self.layout, place=self.place, impl=self.impl)
 
     def inverse(self, x: Tensor, pos: PositionsLike) -> Tensor:
         """Undo `query`: `inverse(query(q, pos), pos)` is `q` up to rounding."""
@@ -148,27 +162,36 @@ class RoPE(PositionalEncoding):
 
     def _turn(self, x: Tensor, pos: PositionsLike, what: str, *, power: int, inverse: bool = False) -> Tensor:
         pos = Positions.of(pos)
-        check_axes(self.bands, pos.axes)
-        check_tokens(x, pos.one_axis(), what)
-        expect(
-            x.shape[-1] == self.head_dim,
-            f"{what} has {x.shape[-1]} channels, this encoding was made for head_dim={self.head_dim}",
-        )
+        self._check(x, pos, what)
         cos, sin = self._tables(x, pos, power)
         if pos.axes > 1 and len(cos) == 1:
             cos, sin = cos[0], sin[0]  # one row for the whole batch, and for x without a batch
         if inverse and self.spectrum.attention_factor != 1:
             cos, sin = (t / self.spectrum.attention_factor**2 for t in (cos, sin))
-        if self.bands is None or self.layout == "interleaved" or self.bands.halves == "whole":
-            return rotate(x, cos, sin, layout=self.layout, place=self.place, inverse=inverse)
+        if self.bands is None or not self._in_pieces:
+            return rotate(x, cos, sin, layout=self.layout, place=self.place, inverse=inverse, impl=self.impl)
         blocks = self.bands.blocks()
         rest = self.head_dim - self.rotary_dim
         trailing = self.place == "trailing"
         pieces = list(torch.split(x, [rest, *blocks] if trailing else [*blocks, rest], dim=-1))
         passed = pieces.pop(0 if trailing else -1)
         tables = zip(*(torch.split(t, [width // 2 for width in blocks], dim=-1) for t in (cos, sin)), strict=True)
-        turned = [rotate(x, c, s, layout="half", inverse=inverse) for x, (c, s) in zip(pieces, tables, strict=True)]
+        turned = [
+            rotate(x, c, s, layout="half", inverse=inverse, impl=self.impl)
+            for x, (c, s) in zip(pieces, tables, strict=True)
+        ]
         return torch.cat([passed, *turned] if trailing else [*turned, passed], dim=-1)
+
+    @property
+    def _in_pieces(self) -> bool:
+        """Whether each band splits into halves of its own."""
+        return self.bands is not None and self.layout == "half" and self.bands.halves != "whole"
+
+    def _check(self, x: Tensor, pos: Positions, what: str) -> None:
+        check_axes(self.bands, pos.axes)
+        check_tokens(x, pos.one_axis(), what)
+        if x.shape[-1] != self.head_dim:
+            raise ValueError(f"{what} has {x.shape[-1]} channels, this encoding was made for head_dim={self.head_dim}")
 
     def _tables(self, x: Tensor, pos: Positions, power: int) -> tuple[Tensor, Tensor]:
         """Cosine and sine for the positions; `power` is the sign of a damping, which RoPE has not and xPos has."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ropewalk.angles import angles
 from ropewalk.encodings.rope import RoPE
-from ropewalk.positions import Positions
+from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Paper, expect, is_int
 from ropewalk.rotation import Layout, Place
 
@@ -95,6 +95,11 @@ class XPos(RoPE):
         info = torch.finfo(dtype)
         bits = math.log2(info.max) - (2 if dtype == torch.float16 else 16)
         return math.floor(bits * self.scale_base / math.log2(1.4 / 0.4))
+
+    def query_key(self, q: Tensor, k: Tensor, pos: PositionsLike) -> tuple[Tensor, Tensor]:
+        """Each by tables of its own, since one grows where the other shrinks."""
+        pos = Positions.of(pos)
+        return self.query(q, pos), self.key(k, pos)
 
     def _tables(self, x: Tensor, pos: Positions, power: int) -> tuple[Tensor, Tensor]:
         work = torch.float64 if x.dtype == torch.float64 else torch.float32

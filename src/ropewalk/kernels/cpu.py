@@ -1,8 +1,8 @@
 """The rotation in C++, as torch operators: registered when this module is imported, or not there, with the reason.
 
 The library beside this file is built when the package is installed, if there is a compiler. At run time it needs torch
-2.10 or later. The operators take x with its token axis named by `seq_dim`, cos and sin with one column a pair, the layout
-as a number (`LAYOUTS`) and the first channel that turns.
+2.10 or later. The operators take x with its token axis named by `seq_dim`, cos and sin with one column a pair, the
+layout as a number (`LAYOUTS`) and the first channel that turns.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 
 LAYOUTS = {"half": 0, "interleaved": 1}
 
+
 @dataclass(frozen=True)
 class Kernels:
     """The loaded library, or why there is none."""
@@ -37,13 +38,14 @@ class Kernels:
         return "none" if self.library is None else INSTRUCTION_SETS[self.library.ropewalk_isa_in_use()]
 
 
-def refuses(xs: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> str | None:
+def refuses(tensors: tuple[Tensor, ...]) -> str | None:
     """Why the operators cannot take these tensors, or None; shapes, dtypes and strides they check themselves."""
     if KERNELS.library is None:
         return KERNELS.reason
     if torch.compiler.is_compiling():
-        return None if xs[0].device.type == "cpu" else f"x is on {xs[0].device}"
-    for t in (*xs, cos, sin):
+        away = [t.device for t in tensors if t.device.type != "cpu"]
+        return f"a tensor is on {away[0]}" if away else None
+    for t in tensors:
         if not t.is_cpu:
             return f"a tensor is on {t.device}"
         if type(t) is not Tensor and type(t) is not torch.nn.Parameter:
@@ -54,7 +56,7 @@ def refuses(xs: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> str | None:
 
 
 def call(name: str, arguments: tuple[Any, ...]) -> Any:
-    """Call an operator; around autograd where no gradient is wanted, since its bookkeeping costs more than a short rotation."""
+    """Call an operator; around autograd where no gradient is wanted, whose bookkeeping costs more than a short turn."""
     operator = OPERATORS[name]
     tensors = [a for a in arguments if isinstance(a, Tensor)]
     if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
@@ -102,9 +104,9 @@ def _fake_nothing(*arguments: Any) -> None:
     return None
 
 
-def _fake_tables(ids: Tensor, turns: Tensor, factor: float, double: bool) -> tuple[Tensor, Tensor]:
-    shape, dtype = (*ids.shape, turns.shape[0]), torch.float64 if double else torch.float32
-    return ids.new_empty(shape, dtype=dtype), ids.new_empty(shape, dtype=dtype)
+def _fake_tables(phases: Tensor, factor: float, double: bool) -> tuple[Tensor, Tensor]:
+    dtype = torch.float64 if double else torch.float32
+    return torch.empty_like(phases, dtype=dtype), torch.empty_like(phases, dtype=dtype)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -115,7 +117,6 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     cos, sin, *x = ctx.saved_tensors
-    layout, seq_dim, first, inverse = ctx.how
     grad_x = _back(grad, cos, sin, ctx.how) if ctx.needs_input_grad[0] else None
     tables = _table_gradients(x[0], grad, cos, *ctx.how) if ctx.needs else (None, None)
     return grad_x, *tables, None, None, None, None

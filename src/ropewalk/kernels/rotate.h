@@ -34,14 +34,11 @@ struct ropewalk_rotation {
 int64_t ropewalk_items(const struct ropewalk_rotation* r);
 void ropewalk_rotate(const struct ropewalk_rotation* r, int64_t begin, int64_t end);
 
-// Cosine and sine of ids · turns, where turns are frequencies in 1/2^64 turns per token, for the rows [begin, end):
-// cos and sin are (rows, pairs), contiguous, float or double. `factor` multiplies both.
+// Cosine and sine of the phases [begin, end), which are counted in 1/2^64 turns, times a factor, as float or double.
 struct ropewalk_table {
-    const int64_t* ids;
-    const int64_t* turns;
+    const int64_t* phases;
     void* cos;
     void* sin;
-    int64_t pairs;
     double factor;
     int32_t is_double;
 };

@@ -294,30 +294,25 @@ void rotate_pair_in_place(Value* stack, uint64_t, uint64_t) {
 
 void table_range(int64_t begin, int64_t end, void* context) { ropewalk_cos_sin(static_cast<ropewalk_table*>(context), begin, end); }
 
-// cos_sin(ids, turns, factor, double) -> (cos, sin), each (…, pairs)
+// cos_sin(phases, factor, double) -> (cos, sin), of the shape of phases
 void cos_sin(Value* stack, uint64_t, uint64_t) {
-    Tensor ids = tensor(stack[0]), turns = tensor(stack[1]);
-    const bool is_double = bool(stack[3]);
-    check(ids.dtype == aoti_torch_dtype_int64() && turns.dtype == aoti_torch_dtype_int64(), "ids and turns are int64");
-    check(turns.dim == 1 && ids.dim >= 1 && ids.dim <= 3, "turns has one axis and ids one to three");
-    check(turns.size[0] <= 1 || turns.stride[0] == 1, "turns is contiguous");
-    int64_t size[4], stride[4], expected = 1;
-    for (int64_t i = ids.dim - 1; i >= 0; i--) {
-        check(ids.size[i] == 1 || ids.stride[i] == expected, "ids are contiguous");
-        expected *= ids.size[i];
+    Tensor phases = tensor(stack[0]);
+    const bool is_double = bool(stack[2]);
+    check(phases.dtype == aoti_torch_dtype_int64() && phases.dim >= 1 && phases.dim <= 4, "phases are int64 and have 1 to 4 axes");
+    int64_t stride[4], expected = 1;
+    for (int64_t i = phases.dim - 1; i >= 0; i--) {
+        check(phases.size[i] <= 1 || phases.stride[i] == expected || !phases.elements(), "phases are contiguous");
+        stride[i] = expected;
+        expected *= phases.size[i] > 1 ? phases.size[i] : 1;
     }
-    for (int64_t i = 0; i < ids.dim; i++) size[i] = ids.size[i];
-    size[ids.dim] = turns.size[0];
-    expected = 1;
-    for (int64_t i = ids.dim; i >= 0; i--) stride[i] = expected, expected *= size[i] > 1 ? size[i] : 1;
     const int32_t dtype = is_double ? aoti_torch_dtype_float64() : aoti_torch_dtype_float32();
-    Tensor cos = empty(ids.dim + 1, size, stride, dtype, is_double ? 8 : 4), sin = empty(ids.dim + 1, size, stride, dtype, is_double ? 8 : 4);
-    ropewalk_table t{static_cast<int64_t*>(ids.data), static_cast<int64_t*>(turns.data), cos.data, sin.data, turns.size[0], real(stack[2]), is_double};
-    const int64_t rows = ids.elements();
-    if (rows * t.pairs > 16384)
-        torch_parallel_for(0, rows, 64, table_range, &t);
+    Tensor cos = empty(phases.dim, phases.size, stride, dtype, is_double ? 8 : 4);
+    Tensor sin = empty(phases.dim, phases.size, stride, dtype, is_double ? 8 : 4);
+    ropewalk_table t{static_cast<int64_t*>(phases.data), cos.data, sin.data, real(stack[1]), is_double};
+    if (phases.elements() > 32768)
+        torch_parallel_for(0, phases.elements(), 4096, table_range, &t);
     else
-        table_range(0, rows, &t);
+        table_range(0, phases.elements(), &t);
     stack[0] = cos.release(), stack[1] = sin.release();
 }
 
@@ -369,7 +364,7 @@ extern "C"
         {"rotate_out", std::string("rotate_out(Tensor x, ") + turn + ", Tensor(a!) out) -> ()", rotate_out},
         {"rotate_pair", std::string("rotate_pair(Tensor q, Tensor k, ") + turn + ") -> (Tensor, Tensor)", rotate_pair},
         {"rotate_pair_", std::string("rotate_pair_(Tensor(a!) q, Tensor(b!) k, ") + turn + ") -> ()", rotate_pair_in_place},
-        {"cos_sin", "cos_sin(Tensor ids, Tensor turns, float factor, bool double) -> (Tensor, Tensor)", cos_sin},
+        {"cos_sin", "cos_sin(Tensor phases, float factor, bool double) -> (Tensor, Tensor)", cos_sin},
         {"norm_rotate", std::string("norm_rotate(Tensor x, Tensor weight, float epsilon, ") + turn + ") -> Tensor", norm_rotate},
     };
     Handle definitions, implementations;
