@@ -1,4 +1,4 @@
-"""What `inspect` computes: known counts, fates, errors and decay, each against numbers that were found by other means."""
+"""What `inspect` computes: known counts, fates, errors and decay, each against numbers found by other means."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import golden
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import golden
 from ropewalk import (
     NTK,
     DynamicNTK,
