@@ -468,7 +468,7 @@ def test_38_a_scaling_block_is_used_under_either_name(spelling: str) -> None:
     assert [w[28], w[29], w[30], w[34], w[63]] == pytest.approx(
         [0.00321144599475, 0.00216657076350, 0.00137189356776, 1.78507812768e-4, 3.06892598891e-7], rel=1e-11
     )
-    kept = [i for i in range(64) if w[i] == plain[i]]
+    kept = [i for i in range(64) if w[i] == pytest.approx(plain[i], rel=1e-12)]
     divided = [i for i in range(64) if w[i] == pytest.approx(plain[i] / 8, rel=1e-12)]
     assert (len(kept), 64 - len(kept) - len(divided), len(divided)) == (29, 6, 29)
     small = radians(llama(head_dim=64, rope_scaling={spelling: "llama3", **block, "factor": 32.0}))
@@ -575,7 +575,7 @@ def test_29_30_31_32_ramps() -> None:
     assert yarn(64, 1e4, 4, 131072)[31] == pytest.approx(6.41116073155e-5, rel=1e-11)
     assert yarn(8, 1e4, 4, 4) == pytest.approx([1.0, 0.025, 0.0025, 0.00025], rel=1e-12)
     assert 150_000.0 ** (-32 / 64) / 32 == pytest.approx(8.0687153046e-5, rel=1e-10)
-    assert yarn(64, 150_000.0, 32, 4096)[17] == pytest.approx(150_000.0 ** (-34 / 64) / 32, rel=1e-12)
+    assert yarn(64, 150_000.0, 32, 4096)[18] == pytest.approx(150_000.0 ** (-36 / 64) / 32, rel=1e-12)
     assert yarn(128, 1e6, 4, 32768)[40] == pytest.approx(4.44569852510e-5, rel=1e-11)
 
 
@@ -1170,6 +1170,18 @@ NESTED_YARN = {
         "sliding_attention": {"rope_theta": 1e4},
     },
 }
+
+
+def gemma4(factor: float) -> dict[str, Any]:
+    far = {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25, "factor": factor}
+    near = {"rope_type": "default", "rope_theta": 1e4}
+    return {
+        "model_type": "gemma4_text",
+        "num_hidden_layers": 6,
+        "rope_parameters": {"full_attention": far, "sliding_attention": near},
+    }
+
+
 ADVISED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "base-assumed": (llama(rope_theta=None), llama()),
     "parameters-assumed": ({"model_type": "gpt_oss", "num_hidden_layers": 2}, llama()),
@@ -1198,6 +1210,11 @@ ADVISED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dynamic-differs": (
         llama(rope_scaling={"type": "dynamic", "factor": 2}),
         llama(rope_scaling={"type": "linear", "factor": 2}),
+    ),
+    "proportional-factor": (gemma4(8.0), gemma4(1.0)),
+    "output-turned-back": (
+        {"model_type": "deepseek_v4", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]},
+        llama(),
     ),
     "llama3-step": (
         llama(rope_scaling={**YARN, "rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 1}),
