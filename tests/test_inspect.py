@@ -69,7 +69,7 @@ def test_llama() -> None:
         "base 500,000 extension llama3: factor 8, original_length 8,192, low_freq_factor 1, high_freq_factor 4" in text
     )
     assert "29 kept (0–28), 6 blended (29–34), 29 divided by 8 (35–63)" in text
-    assert "29 of 64 pairs within 8,192 tokens without the extension; 29 within 65,536 with it" in text
+    assert "29 of 64 pairs within 8,192 tokens without the extension; 25 within 131,072 with it" in text
     assert re.search(r"cos and sin is 0\.009\d with angles in float32, 2\.0 in bfloat16 \(useless\)", text)
     assert "the score is 128.0 at distance 0, 125.2 at 1" in text
     assert re.search(r"31 +3,[0-9]{3} ", run(LLAMA, "--pairs").stdout)
@@ -222,7 +222,7 @@ def test_json() -> None:
     assert layer["inv_freq"] == pytest.approx([float(f) for f in FREQUENCIES["llama-3.1-8b"]["inv_freq"]], rel=1e-14)
     assert (layer["attention_factor"], layer["softmax_multiplier"], layer["bands"]) == (1, 1, None)
     assert {w["code"] for w in found["warnings"]} >= {"half-precision"}
-    assert layer["never_turn"] == {"trained": 29, "extended": 29}
+    assert layer["never_turn"] == {"trained": 29, "extended": 25}
     assert [layer["fate"].count(f) for f in FATES] == [29, 6, 29, 0, 0]
     (tried,) = layer["tries"]
     assert (tried["try"], tried["extension"]["name"], tried["extended_length"]) == ("yarn:4", "yarn", 32768)
@@ -361,8 +361,8 @@ def test_the_picture_draws_what_was_computed() -> None:
     for fate, members in view.fates().items():
         assert [view.pairs[i].wavelength for i in members] in lines, fate
     assert [8192, 8192] in lines
-    assert [65536, 65536] in lines
-    assert {t.get_text() for t in left.texts} == {"trained 8,192", "extended 65,536"}
+    assert [131072, 131072] in lines
+    assert {t.get_text() for t in left.texts} == {"trained 8,192", "extended 131,072"}
     curves = [(list(line.get_xdata()), list(line.get_ydata())) for line in right.lines]
     assert (list(view.curve.distances[1:]), list(view.curve.scores[1:])) in curves
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import pytest
@@ -148,8 +149,8 @@ def test_a_pair_that_stands_still_has_no_wavelength() -> None:
     ("extension", "length", "extended"),
     [
         (YaRN(4, 4096), None, 16384),
-        (Llama3(8, 4096), None, 32768),
-        (Linear(8), None, 4096),  # it does not say where it counts from; the stated length may be the stretched one
+        (Llama3(8, 2048), None, 4096),  # neither says how far it reaches, but the configuration does
+        (Linear(8), None, 4096),
         (DynamicNTK(2, 4096), 6000, 6000),
         (DynamicNTK(2, 4096), 100, 4096),
         (None, None, 4096),
@@ -157,6 +158,12 @@ def test_a_pair_that_stands_still_has_no_wavelength() -> None:
 )
 def test_how_far_it_reaches(extension: Extension | None, length: int | None, extended: int) -> None:
     assert view(llama(extension=extension), length=length).extended_length == extended
+
+
+def test_a_factor_that_is_no_ratio() -> None:
+    one = of_model("Llama-3.1-8B").kinds[0].views[0]
+    assert (one.trained_length, one.extended_length, one.errors.last) == (8192, 131072, 131071)
+    assert one.never_turn() == (29, sum(p.wavelength > 131072 for p in one.pairs)) == (29, 25)
 
 
 def test_an_unknown_length_is_not_guessed() -> None:
@@ -228,6 +235,24 @@ def test_bfloat16_is_useless_far_out_and_float32_good_near() -> None:
     assert precision_errors(geometric(64), geometric(64, precision="float32"), 4096).bfloat16 > 1.9
     one = precision_errors(geometric(64), geometric(64, precision="float32"), 1)
     assert (one.first, one.last, one.float32, one.bfloat16) == (0, 0, 0.0, 0.0)
+
+
+def to_bfloat16(x: float) -> float:
+    """Nearest, ties to even, by hand: the upper 16 bits of a float32."""
+    bits = struct.unpack("<I", struct.pack("<f", x))[0]
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+def test_bfloat16_rounds_positions_frequencies_and_product() -> None:
+    spectrum = geometric(8, 50.0)
+    worst = max(
+        abs(function(to_bfloat16(to_bfloat16(m) * to_bfloat16(f))) - function(m * f))
+        for m in range(200)
+        for f in spectrum.radians
+        for function in (math.cos, math.sin)
+    )
+    assert precision_errors(spectrum, spectrum, 200).bfloat16 == pytest.approx(worst, rel=1e-9)
 
 
 def test_the_attention_factor_is_no_error() -> None:
