@@ -8,7 +8,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -476,7 +476,7 @@ def test_38_a_scaling_block_is_used_under_either_name(spelling: str) -> None:
 
 
 def test_39_an_unknown_type_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'llama4' is not known; known: default, linear, dynamic, .*llama3"):
+    with pytest.raises(ValueError, match=r"'llama4' is not known; known: default, linear, dynamic, .*llama3"):
         from_config(llama(rope_scaling={"rope_type": "llama4", "factor": 8.0}))
 
 
@@ -574,7 +574,8 @@ def test_29_30_31_32_ramps() -> None:
 
     assert yarn(64, 1e4, 4, 131072)[31] == pytest.approx(6.41116073155e-5, rel=1e-11)
     assert yarn(8, 1e4, 4, 4) == pytest.approx([1.0, 0.025, 0.0025, 0.00025], rel=1e-12)
-    assert 150_000.0 ** (-32 / 64) / 32 == pytest.approx(8.0687153046e-5, rel=1e-10)
+    interpolated = 150_000.0 ** (-32 / 64) / 32  # the factor outside the power
+    assert interpolated == pytest.approx(8.0687153046e-5, rel=1e-10)
     assert yarn(64, 150_000.0, 32, 4096)[18] == pytest.approx(150_000.0 ** (-36 / 64) / 32, rel=1e-12)
     assert yarn(128, 1e6, 4, 32768)[40] == pytest.approx(4.44569852510e-5, rel=1e-11)
 
@@ -848,13 +849,13 @@ def test_a_broken_file_gives_one_clear_line(tmp_path: Path, content: bytes, mess
 def test_files_that_are_none_or_too_big(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there is no file or folder"):
         from_config(tmp_path / "nothing.json")
-    with pytest.raises(ValueError, match="has neither config.json nor params.json nor a GGUF file"):
+    with pytest.raises(ValueError, match=r"has neither config.json nor params.json nor a GGUF file"):
         from_config(tmp_path)
     with pytest.raises(ValueError, match="give a path or a dict, got int"):
         from_config(3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cannot be read|no file"):
+    with pytest.raises(ValueError, match=r"cannot be read|no file"):
         from_config("a\0b")
-    with pytest.raises(ValueError, match="no file|cannot be read"):
+    with pytest.raises(ValueError, match=r"no file|cannot be read"):
         from_config("x" * 5000)
     big = tmp_path / "config.json"
     with big.open("wb") as file:
@@ -871,7 +872,7 @@ def test_a_value_nested_beyond_all_reason_is_refused() -> None:
     for _ in range(100_000):
         deep = [deep]
     for config in (llama(rope_theta=deep), llama(rope_scaling={"rope_type": deep}), llama(rope_scaling=deep)):
-        with pytest.raises(ValueError, match="too big to show|nested too deeply|object of keys"):
+        with pytest.raises(ValueError, match=r"too big to show|nested too deeply|object of keys"):
             from_config(config)
     with pytest.raises(ValueError, match="30000 keys"):
         from_config({f"key{i}": i for i in range(30_000)})
@@ -912,6 +913,17 @@ WORDS = sorted(
 )
 
 
+def attempt(source: Any) -> RotaryPlan | None:
+    """The plan, or None after a ValueError of one short line; any other error fails the test."""
+    try:
+        return from_config(source)
+    except ValueError as error:
+        refusal = str(error)
+    assert "\n" not in refusal
+    assert len(refusal) < 700
+    return None
+
+
 @settings(max_examples=300)
 @given(
     base=st.sampled_from(list(MODELS.values())),
@@ -927,11 +939,8 @@ def test_whatever_a_dict_holds_it_is_read_or_refused(
         if isinstance(config.get(block), dict):
             config[block] |= inner
     before = repr(config)
-    try:
-        plan = from_config(config)
-    except ValueError as error:
-        assert "\n" not in str(error)
-    else:
+    plan = attempt(config)
+    if plan is not None:
         json.dumps(plan.json(), allow_nan=False)
         for layer in set(plan.layers):
             layer.spectrum(precision="float32")
@@ -943,8 +952,8 @@ def test_whatever_a_dict_holds_it_is_read_or_refused(
 
 def gguf_bytes(
     entries: list[tuple[str, int, bytes]],
-    tensors: list[tuple[str, list[int], int, bytes]] = [],
-    order: str = "<",  # noqa: B006
+    tensors: Sequence[tuple[str, list[int], int, bytes]] = (),
+    order: str = "<",
 ) -> bytes:
     """A GGUF file by hand, from the format's description."""
 
@@ -1113,11 +1122,8 @@ def test_a_gguf_file_with_any_byte_changed_is_read_or_refused(tmp_path_factory: 
         whole[at] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "changed.gguf"
     path.write_bytes(whole)
-    try:
-        plan = from_config(path)
-    except ValueError as error:
-        assert "\n" not in str(error)
-    else:
+    plan = attempt(path)
+    if plan is not None:
         json.dumps(plan.json(), allow_nan=False)
 
 
