@@ -74,7 +74,7 @@ def test_pairs_that_never_turn_once(base: float, length: int, slow: int) -> None
     assert view(llama(128, base, length)).never_turn() == (slow, slow)
 
 
-def test_a_pair_that_turns_exactly_once_does_turn() -> None:
+def test_a_pair_turns_once_in_its_wavelength() -> None:
     one = view(llama(2, length=7))
     assert (one.pairs[0].turns, one.never_turn()) == (pytest.approx(7 / (2 * math.pi)), (0, 0))
     assert view(llama(2, length=6)).never_turn() == (1, 1)
@@ -110,7 +110,7 @@ def test_fates_of_real_models(name: str, fates: dict[str, int]) -> None:
         (DynamicYaRN(4096), {"kept": 64}),
         (Proportional(0.25), {"kept": 16, "stopped": 48}),
         (Proportional(0.25, 8), {"divided": 16, "stopped": 48}),
-        (PerPair([1.0] * 30 + [2.0, 3.0] + [8.0] * 32), {"kept": 30, "blended": 2, "divided": 32}),
+        (PerPair([1.0] * 30 + [2.0, 7.99] + [8.0] * 32), {"kept": 30, "blended": 2, "divided": 32}),
         (PerPair([1.0 + i for i in range(64)]), {"kept": 1, "divided": 63}),
         (LongRoPE([1.0] * 64, [2.0] * 64, 4096), {"kept": 64}),
         (Product((NTK(2), Linear(2))), {"raised": 64}),
