@@ -105,8 +105,8 @@ def _bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
     """The smallest distance of each bucket but the first, exact.
 
     Bucket `exact + b` begins at the first whole number that is not below exact · (max_distance / exact)^(b / steps).
-    Where that lies so close to a whole number that a float cannot tell, (n / exact)^steps ≥ (max_distance / exact)^b decides,
-    multiplied out into whole numbers.
+    Where that lies so close to a whole number that a float cannot tell, (n / exact)^steps ≥ (max_distance / exact)^b
+    decides, multiplied out into whole numbers.
     """
     exact = buckets // 2
     steps = buckets - exact
