@@ -40,6 +40,7 @@ MOVING = [
     RoPE(HEAD_DIM, precision="float32"),
     RoPE(HEAD_DIM, bands=Bands("THWT")),
     XPos(HEAD_DIM, reference=5),
+    Compose(RoPE(HEAD_DIM, base=9), RoPE(HEAD_DIM, layout="interleaved")),  # these do not commute
     Compose(RoPE(HEAD_DIM, rotary_dim=4), XPos(HEAD_DIM, rotary_dim=4, place="trailing", base=50), T5(HEADS)),
 ]
 
@@ -150,6 +151,15 @@ def test_the_next_position_follows_the_highest_ever_seen() -> None:
     pos = cache.next_positions()
     cache.append(random(1, 1, 1, HEAD_DIM), random(1, 1, 1, 1), pos)
     assert cache.positions.ids.tolist() == [10]
+
+
+def test_writing_over_rejected_drafts_does_not_move_the_next_position_back() -> None:
+    rope = RoPE(HEAD_DIM)
+    cache = filled(rope, random(1, 1, 6, HEAD_DIM), torch.arange(6))
+    cache.evict(slice(3, None))
+    cache.append(random(1, 1, 1, HEAD_DIM), random(1, 1, 1, 1), [3])
+    assert cache.positions.ids.tolist() == [0, 1, 2, 3]
+    assert cache.next_positions().ids.tolist() == [6]
 
 
 @given(st.lists(st.one_of(st.integers(1, 4), st.tuples(st.integers(0, 9), st.integers(0, 9))), max_size=8))
@@ -402,6 +412,18 @@ def test_from_any_rotation_to_any_other_and_back(encoding: PositionalEncoding) -
     torch.testing.assert_close(cache.keys, third.key(everything, now), rtol=0, atol=10 * rounding)
     cache.rerotate(encoding=start, shift=-2)
     assert torch.equal(cache.keys[:, :, :6], before)  # kept as appended, so home again to the bit
+
+
+def test_tokens_of_several_spectra_survive_an_eviction() -> None:
+    first, second = RoPE(HEAD_DIM, base=100.0), RoPE(HEAD_DIM, layout="interleaved")
+    raw = random(1, KV_HEADS, 6, HEAD_DIM)
+    cache = filled(first, raw[:, :, :3], [0, 1, 2])
+    cache.rerotate(encoding=second)
+    cache.append(second.key(raw[:, :, 3:], [3, 4, 5]), raw[:, :, 3:, :1], [3, 4, 5])
+    cache.evict(torch.tensor([True, False, True, False, True, False]))
+    close(cache.keys, second.key(raw[:, :, [1, 3, 5]], [1, 3, 5]))
+    cache.rerotate(encoding=first)
+    close(cache.keys, first.key(raw[:, :, [1, 3, 5]], [1, 3, 5]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -464,6 +464,7 @@ def test_a_file_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch:
         ("decay --pairs 99999999", "need tensors of 12,799,999,872 numbers", "テンソル"),
         ("decay --length 100000 --vectors random", "need tensors of", "テンソル"),
         ("order one", "give two sentences, or none", "文を二つ指定"),
+        ("order --plot x.png", "a picture shows one pair: give its two sentences", "図に描けるのは一組だけ"),
         ("order 'a b' 'a c'", r"only the first has \['b'\] and only the second \['c'\]", "同じ語を別の順に"),
         ("order 'a b' 'a b'", "the same order of the same tokens", "同じ語を別の順に"),
         ("order --dim 20000", "need tensors of", "テンソル"),

@@ -188,7 +188,7 @@ def test_the_reference_has_every_encoding_in_order(name: str) -> None:
     assert re.findall(r"^### (.*)$", reference, flags=re.M) == [cls.label for cls in ENCODINGS]
 
 
-@pytest.mark.parametrize("name", ["encodings", "claims"])
+@pytest.mark.parametrize("name", ["encodings", "claims", "reading"])
 def test_both_languages_of_a_document_have_the_same_structure(name: str) -> None:
     english, japanese = read(f"docs/{name}.md"), read(f"docs/{name}.ja.md")
     for pattern in (r"^(#+) ", r"^(\|[-:|]+\|)$", r"^(\|) ", r"^(- \*\*)", r"^(\*\*)"):

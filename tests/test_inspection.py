@@ -1,16 +1,17 @@
-"""What `inspect` computes: known counts, fates, errors and decay, each against numbers that were found by other means."""
+"""What `inspect` computes: known counts, fates, errors and decay, each against numbers found by other means."""
 
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import pytest
 import torch
-from helpers import golden
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import golden
 from ropewalk import (
     NTK,
     DynamicNTK,
@@ -73,7 +74,7 @@ def test_pairs_that_never_turn_once(base: float, length: int, slow: int) -> None
     assert view(llama(128, base, length)).never_turn() == (slow, slow)
 
 
-def test_a_pair_that_turns_exactly_once_does_turn() -> None:
+def test_a_pair_turns_once_in_its_wavelength() -> None:
     one = view(llama(2, length=7))
     assert (one.pairs[0].turns, one.never_turn()) == (pytest.approx(7 / (2 * math.pi)), (0, 0))
     assert view(llama(2, length=6)).never_turn() == (1, 1)
@@ -109,7 +110,7 @@ def test_fates_of_real_models(name: str, fates: dict[str, int]) -> None:
         (DynamicYaRN(4096), {"kept": 64}),
         (Proportional(0.25), {"kept": 16, "stopped": 48}),
         (Proportional(0.25, 8), {"divided": 16, "stopped": 48}),
-        (PerPair([1.0] * 30 + [2.0, 3.0] + [8.0] * 32), {"kept": 30, "blended": 2, "divided": 32}),
+        (PerPair([1.0] * 30 + [2.0, 7.99] + [8.0] * 32), {"kept": 30, "blended": 2, "divided": 32}),
         (PerPair([1.0 + i for i in range(64)]), {"kept": 1, "divided": 63}),
         (LongRoPE([1.0] * 64, [2.0] * 64, 4096), {"kept": 64}),
         (Product((NTK(2), Linear(2))), {"raised": 64}),
@@ -148,8 +149,8 @@ def test_a_pair_that_stands_still_has_no_wavelength() -> None:
     ("extension", "length", "extended"),
     [
         (YaRN(4, 4096), None, 16384),
-        (Llama3(8, 4096), None, 32768),
-        (Linear(8), None, 4096),  # it does not say where it counts from; the stated length may be the stretched one
+        (Llama3(8, 2048), None, 4096),  # neither says how far it reaches, but the configuration does
+        (Linear(8), None, 4096),
         (DynamicNTK(2, 4096), 6000, 6000),
         (DynamicNTK(2, 4096), 100, 4096),
         (None, None, 4096),
@@ -157,6 +158,12 @@ def test_a_pair_that_stands_still_has_no_wavelength() -> None:
 )
 def test_how_far_it_reaches(extension: Extension | None, length: int | None, extended: int) -> None:
     assert view(llama(extension=extension), length=length).extended_length == extended
+
+
+def test_a_factor_that_is_no_ratio() -> None:
+    one = of_model("Llama-3.1-8B").kinds[0].views[0]
+    assert (one.trained_length, one.extended_length, one.errors.last) == (8192, 131072, 131071)
+    assert one.never_turn() == (29, sum(p.wavelength > 131072 for p in one.pairs)) == (29, 25)
 
 
 def test_an_unknown_length_is_not_guessed() -> None:
@@ -228,6 +235,24 @@ def test_bfloat16_is_useless_far_out_and_float32_good_near() -> None:
     assert precision_errors(geometric(64), geometric(64, precision="float32"), 4096).bfloat16 > 1.9
     one = precision_errors(geometric(64), geometric(64, precision="float32"), 1)
     assert (one.first, one.last, one.float32, one.bfloat16) == (0, 0, 0.0, 0.0)
+
+
+def to_bfloat16(x: float) -> float:
+    """Nearest, ties to even, by hand: the upper 16 bits of a float32."""
+    bits = struct.unpack("<I", struct.pack("<f", x))[0]
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return struct.unpack("<f", struct.pack("<I", bits))[0]
+
+
+def test_bfloat16_rounds_positions_frequencies_and_product() -> None:
+    spectrum = geometric(8, 50.0)
+    worst = max(
+        abs(function(to_bfloat16(to_bfloat16(m) * to_bfloat16(f))) - function(m * f))
+        for m in range(200)
+        for f in spectrum.radians
+        for function in (math.cos, math.sin)
+    )
+    assert precision_errors(spectrum, spectrum, 200).bfloat16 == pytest.approx(worst, rel=1e-9)
 
 
 def test_the_attention_factor_is_no_error() -> None:

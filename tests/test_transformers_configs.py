@@ -392,3 +392,51 @@ def test_every_type_of_extension_is_bit_for_bit_that_of_transformers(block: dict
     assert spectrum is not None
     assert torch.tensor(spectrum.radians, dtype=torch.float32).tolist() == theirs.tolist()
     assert spectrum.attention_factor == pytest.approx(scale, rel=1e-12)
+
+
+def _calls(config: Any) -> list[bool]:
+    """For each layer of a small model that is run once, whether it calls its module's rotation."""
+    calls: set[int] = set()
+    now = [-1]
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(config, attn_implementation="eager")
+    module = importlib.import_module(type(model).__module__)
+    with pytest.MonkeyPatch.context() as patch:
+        for rotate in FUNCTIONS:
+            if hasattr(module, rotate):
+                theirs = getattr(module, rotate)
+
+                def counted(*given: Any, theirs: Any = theirs, **named: Any) -> Any:
+                    calls.add(now[0])
+                    return theirs(*given, **named)
+
+                patch.setattr(module, rotate, counted)
+        for i, layer in enumerate(model.layers):
+            layer.register_forward_pre_hook(lambda *_, i=i: now.__setitem__(0, i))
+        with torch.no_grad():
+            model(torch.arange(1, 8)[None])
+    return [i in calls for i in range(len(model.layers))]
+
+
+def test_the_layers_that_turn_are_those_that_call_transformers_rotation(capsys: pytest.CaptureFixture[str]) -> None:
+    small = {"num_hidden_layers": 6, "hidden_size": 64, "intermediate_size": 32, "vocab_size": 50, "pad_token_id": 0}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16}
+    classes = {c.model_type: c for c in rotating()}
+    compared, wrong = set(), []
+    for name in sorted(n for n, family in FAMILIES.items() if family.rotates not in ("all", "chosen", "none")):
+        for window in (16, None):
+            if name == "muse_spark_text":  # does not shrink
+                continue
+            try:
+                config = classes[name](**small, **heads, sliding_window=window)
+                theirs = _calls(config)
+            except Exception:  # a class that needs a window, or whose parts do not shrink alike
+                continue
+            compared.add(name)
+            ours = [layer.kind == "rope" for layer in from_config(config.to_dict()).layers]
+            if ours != theirs:
+                wrong.append(f"{name}, window {window}: {ours} in the plan, {theirs} in the model")
+    with capsys.disabled():
+        print(f"\nthe layers that turn agree in {', '.join(sorted(compared))}")
+    assert not wrong, "\n".join(wrong)
+    assert compared >= {"afmoe", "cohere2", "exaone4", "llama4_text", "smollm3"}

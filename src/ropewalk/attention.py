@@ -37,10 +37,11 @@ def attend(
         k: `(B, kv_heads, K, head_dim)`; `heads` is a multiple of `kv_heads` (grouped queries).
         v: `(B, kv_heads, K, any)`.
         encoding: any [`PositionalEncoding`][ropewalk.PositionalEncoding].
-        positions: of the queries, `(Q,)` or `(B, Q)`; of the keys too unless `key_positions` is given.
+        positions: of the queries, `(Q,)`, `(B, Q)` or `(axes, B, Q)`; of the keys too unless `key_positions` is given.
         key_positions: `(K,)` or `(B, K)`: what a cache holds, and the new tokens.
         keys_encoded: the keys have been through `encoding.key` already, as a cache keeps them.
-        causal: a query sees the keys whose position is not after its own. Documents and padding are always kept apart.
+        causal: a query sees the keys whose position is not after its own; on several axes, whose order in the sequence
+            is not. Documents and padding are always kept apart.
         scale: multiplies q·k; by default 1/√head_dim times the encoding's `softmax_multiplier`. (T5 was trained with
             1.)
         block: how many query rows are worked on at once; changes the memory, not the result.
@@ -60,6 +61,9 @@ def attend(
     if not keys_encoded:
         k = encoding.key(k, key_pos)
     q = encoding.query(q, pos)
+    if key_positions is None or not causal:
+        pos, key_pos = pos.ordered(), key_pos.ordered()
+    pos, key_pos = pos.line(), key_pos.line()  # masks and scores go by what came before what
     work = torch.float64 if q.dtype == torch.float64 else torch.float32
     groups = q.shape[1] // k.shape[1]
     k = k.to(work).repeat_interleave(groups, dim=1)
@@ -159,8 +163,12 @@ def _check(
         raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit together")
     if len(key_pos) != k.shape[2] and key_pos is pos:
         raise ValueError(f"there are {k.shape[2]} keys and {len(pos)} positions: give key_positions, one for each key")
-    check_tokens(q, pos, "q")
-    check_tokens(k, key_pos, "k")
+    check_tokens(q, pos.one_axis(), "q")
+    check_tokens(k, key_pos.one_axis(), "k")
+    if pos.axes != key_pos.axes:
+        raise ValueError(f"the queries' positions have {pos.axes} axes and the keys' {key_pos.axes}")
+    if pos.axes > 1 and {"score", "value"} & set(encoding.places()):
+        raise ValueError(f"{encoding.label} takes one position a token, these positions have {pos.axes} axes")
     if not causal and encoding.causal_only:
         raise ValueError(
             f"{encoding.label} is defined for causal attention only, where a key never follows its query; "

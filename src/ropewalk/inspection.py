@@ -16,7 +16,18 @@ import torch
 from torch import Tensor
 
 from ropewalk.angles import angles
-from ropewalk.extensions import EXTENSIONS, NTK, DynamicNTK, DynamicYaRN, Extension, LongRoPE, PerPair, Product
+from ropewalk.extensions import (
+    EXTENSIONS,
+    NTK,
+    DynamicNTK,
+    DynamicYaRN,
+    Extension,
+    LongRoPE,
+    NTKByParts,
+    PerPair,
+    Product,
+    YaRN,
+)
 from ropewalk.plans import LayerPlan, RotaryPlan
 from ropewalk.spectra import Spectrum
 
@@ -208,7 +219,7 @@ def inspect(plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str]
         at: list[int | None] = [length or layer.default_length if depends else None]
         if depends and length is None and full not in (None, layer.default_length):
             at.append(full)
-        views = tuple(_view(layer, plan.original_length, a, measured and (a or measured)) for a in at)
+        views = tuple(_view(layer, plan, a, measured and (a or measured)) for a in at)
         other = []
         for text, extension, changed in tried:
             its = changed.plan_of(where[0])
@@ -219,7 +230,7 @@ def inspect(plan: RotaryPlan, *, length: int | None = None, tries: Sequence[str]
                     long = _reach(plan.original_length, stretched)
                 a = long if extension.depends_on_length else None
                 here = length or (measured and long)
-                other.append((text, _view(its, plan.original_length, a, here, stretched=True)))
+                other.append((text, _view(its, plan, a, here, tried=True)))
         kinds.append(Kind(where, layer, views, tuple(other)))
     return Inspection(name, plan, tuple(kinds), length, full)
 
@@ -237,8 +248,8 @@ def _full_length(plan: RotaryPlan) -> int | None:
     """The longest text that the configuration speaks of."""
     reached = [plan.max_length, plan.original_length]
     for layer in set(plan.layers):
-        original, factor = (getattr(layer.extension, key, None) for key in ("original_length", "factor"))
-        reached.append(_reach(original, factor) if original and factor else None)
+        if isinstance(layer.extension, (YaRN, NTKByParts, DynamicNTK)):
+            reached.append(_reach(layer.extension.original_length, layer.extension.factor))
     return max((n for n in reached if n), default=None)
 
 
@@ -256,9 +267,7 @@ def _reach(original: int, factor: float) -> int:
 # ---- one view ------------------------------------------------------------------------------
 
 
-def _view(
-    layer: LayerPlan, trained: int | None, length: int | None, measured: int | None, *, stretched: bool = False
-) -> View:
+def _view(layer: LayerPlan, plan: RotaryPlan, length: int | None, measured: int | None, *, tried: bool = False) -> View:
     try:
         before = replace(layer, extension=None).spectrum()
         after = layer.spectrum(length=length)
@@ -268,8 +277,8 @@ def _view(
         raise ValueError(f"{name}these parameters make numbers too large to compute with") from error
     if before is None or after is None or same_in_float32 is None:
         raise AssertionError("only rotating layers come here")
-    original = getattr(layer.extension, "original_length", None) or trained
-    extended = _extended(layer.extension, original, length, stretched)
+    original = getattr(layer.extension, "original_length", None) or plan.original_length
+    extended = _extended(layer, plan, original, length, tried)
     axes = layer.bands.string() if layer.bands is not None else None
     pairs = tuple(
         Pair(
@@ -288,20 +297,22 @@ def _view(
     return View(layer.extension, length, original, extended, after, pairs, errors, curve)
 
 
-def _extended(extension: Extension | None, trained: int | None, length: int | None, stretched: bool) -> int | None:
-    """How far the extension reaches.
+def _extended(layer: LayerPlan, plan: RotaryPlan, trained: int | None, length: int | None, tried: bool) -> int | None:
+    """How far the extension of a layer reaches.
 
-    An extension of the configuration without an original length (linear, ntk) does not say from where it counts: the
-    stated length may be the stretched one already, as in Gemma 3, and is left as it is. One that is tried
-    (`stretched`) counts from the trained length.
+    YaRN's factor is the ratio of the two lengths. Other extensions of a configuration do not claim that (Llama 3.1 has
+    factor 8 and 16 times the length; linear does not say where it counts from), so what the configuration states is
+    how far they reach. One that is tried is asked to stretch the trained length by its factor.
     """
+    extension = layer.extension
     if trained is None or extension is None:
         return trained
     if extension.depends_on_length:
         return max(trained, length or 0)
     factor = getattr(extension, "factor", None)
-    counts = stretched or hasattr(extension, "original_length")
-    return max(trained, _reach(trained, factor)) if factor and counts else trained
+    if tried or isinstance(extension, (YaRN, NTKByParts)):
+        return trained if factor is None else _reach(trained, factor)
+    return max(trained, plan.max_length or 0)
 
 
 def _fate(before: float, after: float, extension: Extension | None, length: int | None) -> Fate:

@@ -144,7 +144,7 @@ class RotaryPlan:
     """What a whole model does about positions, as read from its configuration.
 
     `layers` has one entry a layer; a configuration that does not count its layers gives one entry that stands for all
-    of them, and `counted` is False.
+    of them (two for encoder and decoder), and `counted` is False.
 
     >>> plan = RotaryPlan("llama", (LayerPlan("rope", "", 8, 8, layout="half", base=1e4),) * 2)
     >>> [(where, layer.rotary_dim) for where, layer in plan.groups()]
@@ -189,7 +189,7 @@ class RotaryPlan:
         Raises:
             ValueError: there is no such layer.
         """
-        if not self.counted and isinstance(i, int) and i >= 0:
+        if not self.counted and len(self.layers) == 1 and isinstance(i, int) and i >= 0:
             return self.layers[0]
         if not isinstance(i, int) or not 0 <= i < len(self.layers):
             raise ValueError(f"there are layers 0 to {len(self.layers) - 1}, got {i!r}")

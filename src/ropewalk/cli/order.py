@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ropewalk.cli.base import Command, from_options, say
-from ropewalk.cli.options import dim_option, encodings_option, json_option, lang_option, option, seed_option
+from ropewalk.cli.base import Command, from_options, language, say
+from ropewalk.cli.options import (
+    dim_option,
+    encodings_option,
+    json_option,
+    lang_option,
+    option,
+    plot_option,
+    seed_option,
+)
 
 if TYPE_CHECKING:
     from ropewalk.measure.order import WordOrder
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     examples=(
         "ropewalk order",
         'ropewalk order "dog bites man" "man bites dog"',
-        "ropewalk order 犬が人を噛む 人が犬を噛む --causal",
+        "ropewalk order 犬が人を噛む 人が犬を噛む --causal --plot order.png",
     ),
 )
 @click.argument("first", required=False)
@@ -39,6 +48,7 @@ if TYPE_CHECKING:
 @encodings_option("all")
 @dim_option
 @seed_option
+@plot_option
 @json_option
 @lang_option
 def command(
@@ -48,6 +58,7 @@ def command(
     encodings: tuple[str, ...],
     dim: int,
     seed: int,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Measure and print."""
@@ -62,10 +73,22 @@ def command(
             ),
             click.get_current_context(),
         )
+    if plot and first is None:
+        raise click.UsageError(
+            say(
+                "a picture shows one pair: give its two sentences",
+                "図に描けるのは一組だけです。二つの文を指定してください",
+            ),
+            click.get_current_context(),
+        )
+    if plot:
+        output.check_can_draw(plot)
     names = [output.encoding(name).name for name in encodings]
     pairs = PAIRS if first is None or second is None else ((first, second),)
     with from_options("二つの文は同じ語を別の順に並べたものにしてください", numbers=3 * dim * dim):
         found = [order(*pair, causal=causal, dim=dim, seed=seed, encodings=names) for pair in pairs]
+    if plot:
+        output.save_picture("order", found[0], language(), plot)
     if as_json:
         # Of the same shape for one pair and for more.
         schema = found[0].json()["schema"]

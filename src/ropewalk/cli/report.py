@@ -174,8 +174,8 @@ def _extension(extension: Extension | None) -> str:
     parts = []
     for f in dataclasses.fields(extension):
         value = getattr(extension, f.name)
-        if value is None or (f.name == "start_tokens" and not value):
-            continue
+        if value is None or (f.name, value) in (("start_tokens", 0), ("ramp", "index")):
+            continue  # what no configuration says, and every program does
         parts.append(f"{f.name} {_value(value)}")
     return f"{extension.name}" + (": " if parts else "") + ", ".join(parts)
 

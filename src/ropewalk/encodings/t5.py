@@ -104,9 +104,9 @@ class T5(PositionalEncoding):
 def _bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
     """The smallest distance of each bucket but the first, exact.
 
-    Bucket `exact + b` begins at the first whole number that is not below exact · (max_distance / exact)^(b / steps). Where
-    that lies so close to a whole number that a float cannot tell, (n / exact)^steps ≥ (max_distance / exact)^b decides,
-    multiplied out into whole numbers.
+    Bucket `exact + b` begins at the first whole number that is not below exact · (max_distance / exact)^(b / steps).
+    Where that lies so close to a whole number that a float cannot tell, (n / exact)^steps ≥ (max_distance / exact)^b
+    decides, multiplied out into whole numbers.
     """
     exact = buckets // 2
     steps = buckets - exact
@@ -114,10 +114,10 @@ def _bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
     def first(b: int) -> int:
         if not exact:
             return 0
-        bound = exact * (max_distance / exact) ** (b / steps)
+        bound = float(exact * (max_distance / exact) ** (b / steps))
         near = round(bound)
         if abs(bound - near) > 1e-9 * bound:
             return math.ceil(bound)
-        return near if near**steps * exact**b >= max_distance**b * exact**steps else near + 1
+        return near + int(near**steps * exact**b < max_distance**b * exact**steps)
 
     return (*range(1, exact + 1), *(first(b) for b in range(1, steps)))

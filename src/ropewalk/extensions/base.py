@@ -51,7 +51,7 @@ class Extension:
         return Spectrum(frequencies, self.table_factor(length or 0), self.softmax_factor(length or 0))
 
     def active(self, length: int) -> bool:
-        """Whether a text of that length needs the extension; without need the spectrum is the trained one, to the bit."""
+        """Whether a text of that length needs the extension; if not, the spectrum is the trained one, to the bit."""
         return True
 
     def inv_freq(self, width: int, base: float, length: int, precision: Precision) -> Tensor:

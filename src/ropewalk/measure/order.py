@@ -25,7 +25,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class Told:
-    """One encoding: how far apart the two pooled outputs are, relative to their size, and if that is beyond rounding."""
+    """One encoding: how far apart the two pooled outputs are, relative to their size, and if beyond rounding."""
 
     encoding: str
     difference: float

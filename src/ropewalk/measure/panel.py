@@ -1,4 +1,4 @@
-"""One of each encoding, drawn from one seed and set as the article sets them, so that one table can hold their scores."""
+"""One of each encoding, drawn from one seed and set as the article sets them, to be scored in one table."""
 
 from __future__ import annotations
 

@@ -128,6 +128,28 @@ def dynamic_differs() -> Advice:
     )
 
 
+def proportional_factor(factor: float) -> Advice:
+    """p-RoPE with a factor."""
+    return Advice(
+        "proportional-factor",
+        f"proportional with factor = {factor:g}: the frequencies of all turning pairs are divided by it, as in "
+        "transformers 5.24; vLLM 0.33 and SGLang 0.5.23 leave the factor out.",
+        f"proportional で factor = {factor:g} です。transformers 5.24 と同じく、回転するすべてのペアの周波数をこの値"
+        "で割ります。vLLM 0.33 と SGLang 0.5.23 はこの factor を無視します。",
+    )
+
+
+def output_turned_back() -> Advice:
+    """DeepSeek-V4, whose values carry the rotation too."""
+    return Advice(
+        "output-turned-back",
+        "In deepseek_v4 keys and values are the same rotated vectors, so the output of attention is turned back by the "
+        "position of the query (RoPE.inverse). Encoding query and key alone is not the whole of it.",
+        "deepseek_v4 ではキーとバリューが同じ回転済みのベクトルなので、注意機構の出力をクエリの位置だけ逆に回転します "
+        "(RoPE.inverse)。クエリとキーを符号化するだけでは足りません。",
+    )
+
+
 def llama3_step() -> Advice:
     """low_freq_factor = high_freq_factor, as in Llama 4 Scout."""
     return Advice(

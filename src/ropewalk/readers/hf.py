@@ -135,6 +135,8 @@ def _rotary(keys: Keys, name: str) -> RotaryPlan:
             raise ValueError(
                 f"position_embedding_type = {kind!r:.60} in a configuration without model_type is not read"
             )
+    if name == "deepseek_v4":
+        told.append(advice.output_turned_back())
     keys.ignore("model_type", "architectures")
     heads = keys.whole(*HEADS)
     kv_heads = keys.whole(*KV_HEADS)
@@ -287,7 +289,7 @@ def _rotations(
         if block is not None and block.has("rope_theta") and block.values["rope_theta"] != base:
             raise ValueError(f"{attention.full('rope_theta')} and {block.full('rope_theta')} disagree")
         block = block or Keys({"rope_theta": base}, attention.path, keys.used)
-    base = keys.number(*BASE, above=1) if not isinstance(keys.values.get("rope_theta"), (list, tuple)) else None
+    base = keys.number(*BASE, above=1)
     partial = keys.number(*PARTIAL, low=0, high=1)
     if block is None and base is None and family.block is not None:
         model.advice.append(advice.block_assumed(name))

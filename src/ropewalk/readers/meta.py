@@ -40,10 +40,10 @@ def read_params(config: Mapping[str, Any], *, source: str = "params.json") -> Ro
     if stated is None and dim is not None and heads is not None and (dim % heads or dim < heads):
         raise ValueError(f"dim = {dim} is no multiple of n_heads = {heads}")
     head = stated if stated is not None else (dim or 0) // (heads or 1)
-    if head % 2 or head > WIDEST:
-        raise ValueError(
-            f"channels turn in pairs, so the width of a head must be even and at most {WIDEST}, got {head}"
-        )
+    if head > WIDEST:
+        raise ValueError(f"a head of {head} channels is not believable, {WIDEST} is the limit")
+    if head % 2:
+        raise ValueError(f"channels turn in pairs, so the width of a head must be even, got {head}")
     base = keys.number("rope_theta", above=1)
     scaled = keys.flag("use_scaled_rope")
     told = []

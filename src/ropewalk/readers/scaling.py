@@ -124,6 +124,8 @@ def _extension(
             return _dynamic(keys, model)
         if kind == "proportional":
             factor = _factor(keys) if keys.has("factor") else 1.0
+            if factor != 1:
+                model.advice.append(advice.proportional_factor(factor))
             return None, Proportional(1.0 if partial is None else partial, factor)
         if original is None:
             return None, None
