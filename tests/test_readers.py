@@ -1368,3 +1368,34 @@ def test_a_base_beside_nested_blocks_goes_to_the_layers_that_transformers_gives_
     assert [from_config(local).plan_of(i).base for i in (0, 5)] == [3e4, 7e6]
     bert = {"model_type": "modernbert", "head_dim": 64, "num_hidden_layers": 3, "rope_parameters": blocks}
     assert [from_config({**bert, "global_rope_theta": 9e4}).plan_of(i).base for i in (0, 1)] == [9e4, 1e4]
+
+
+def test_full_layers_may_have_heads_of_another_width() -> None:
+    config = {"model_type": "gemma4_text", "num_hidden_layers": 6, "head_dim": 64, "global_head_dim": 128}
+    plan = from_config(config)
+    assert [layer.head_dim for layer in plan.layers] == [64] * 5 + [128]
+    assert plan.layers[5].extension == Proportional(0.25)
+    listed = {**config, "global_head_dim": None, "per_layer_config": {"5": {"head_dim": 128}}}
+    assert from_config(listed).layers == plan.layers
+    with pytest.raises(ValueError, match=r"per_layer_config\.6 is not the number of one of 6 layers"):
+        from_config({**listed, "per_layer_config": {"6": {"head_dim": 128}}})
+
+
+def test_latent_attention_says_its_own_layout() -> None:
+    config = {"model_type": "deepseek_v3", "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "rope_theta": 1e4}
+    assert only(from_config(config)).layout == "interleaved"
+    assert only(from_config({**config, "rope_interleave": True})).layout == "interleaved"
+    assert only(from_config({**config, "rope_interleave": False})).layout == "half"
+
+
+def test_the_error_of_float32_angles_is_stated_as_it_is_measured() -> None:
+    length = 1 << 20
+    advised = next(
+        a.en for a in from_config(llama(max_position_embeddings=length)).warnings if a.code == "float32-reach"
+    )
+    stated = float(advised.split("up to about ")[1].split()[0])
+    w = torch.tensor(radians(llama()), dtype=torch.float64)
+    at = torch.arange(length - 4096, length)
+    error = (at[:, None].float() * w.float()).double() - at[:, None] * w
+    measured = float(error.abs().max())
+    assert stated / 2 < measured <= stated * 1.1
