@@ -1294,3 +1294,108 @@ def test_the_sharpness_that_advice_states_is_the_one_that_counts() -> None:
     assert f"{1.0:.6g}" in next(a.en for a in from_config(due).warnings if a.code == "yarn-mscale")
     spectrum: Callable[..., Any] = only(from_config(due)).spectrum
     assert spectrum().attention_factor == 1.0
+
+
+# Keys that published files hold besides
+
+
+@pytest.mark.parametrize(
+    ("config", "reads"),
+    [
+        (llama(use_rotary_pos_emb=True), True),
+        (llama(position_embedding_type="rope"), True),
+        (llama(rotary_pct=1.0), True),
+        (llama(rotary_pct=0.5), False),
+        (llama(rotary_emb_base=1e6), False),
+        (llama(rotary_emb_interleaved=True), False),
+        (llama(rotary_emb_interleaved=False), True),
+        (llama(position_embedding_type="rope_gptj"), False),  # it would pair neighbours
+        (
+            {
+                "model_type": "cohere2",
+                "head_dim": 128,
+                "num_hidden_layers": 4,
+                "rope_theta": 5e4,
+                "position_embedding_type": "rope_gptj",
+                "rotary_pct": 1.0,
+                "sliding_window_pattern": 4,
+            },
+            True,
+        ),
+        ({"model_type": "jina_embeddings_v3", "head_dim": 64, "rotary_emb_base": 2e4, "rope_theta": None}, True),
+    ],
+)
+def test_a_key_that_says_what_is_so_anyway_is_read_and_one_that_says_otherwise_refused(
+    config: dict[str, Any], reads: bool
+) -> None:
+    if reads:
+        assert any(layer.kind == "rope" for layer in from_config(config).layers)
+    else:
+        with pytest.raises(ValueError, match="is not read by the reader of llama"):
+            from_config(config)
+
+
+def test_llama4_says_4_for_true() -> None:
+    scout = MODELS["Llama-4-Scout-17B-16E (text)"]
+    assert from_config({**scout, "attn_temperature_tuning": 4}) == from_config(
+        {**scout, "attn_temperature_tuning": True}
+    )
+    with pytest.raises(ValueError, match="attn_temperature_tuning is true or false"):
+        from_config({**scout, "attn_temperature_tuning": "yes"})
+
+
+def test_hybrids_that_state_an_interval_or_the_layers_with_attention() -> None:
+    def turning(config: dict[str, Any]) -> list[int]:
+        return [i for i, layer in enumerate(from_config(config).layers) if layer.kind == "rope"]
+
+    base = {"num_hidden_layers": 6, "rope_theta": 1e7}
+    assert turning({"model_type": "qwen3_next", **base}) == [3]
+    assert turning({"model_type": "qwen3_next", **base, "full_attention_interval": 2}) == [1, 3, 5]
+    lfm = {"model_type": "lfm2", "head_dim": 64, **base}
+    assert turning(lfm) == list(range(6))
+    assert turning({**lfm, "full_attn_idxs": [2, 5]}) == [2, 5]
+    bamba = {"model_type": "bamba", "head_dim": 128, **base}
+    assert turning({**bamba, "attn_layer_indices": [4], "attn_rotary_emb": 64}) == [4]
+    with pytest.raises(ValueError, match="numbers of layers, 0 to 5"):
+        from_config({**bamba, "attn_layer_indices": [6]})
+
+
+def test_a_base_beside_nested_blocks_goes_to_the_layers_that_transformers_gives_it() -> None:
+    blocks = {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}}
+    gemma = {"model_type": "gemma3_text", "num_hidden_layers": 6, "rope_theta": 7e6, "rope_parameters": blocks}
+    assert [from_config(gemma).plan_of(i).base for i in (0, 5)] == [1e4, 7e6]
+    local = {**gemma, "rope_local_base_freq": 3e4}
+    assert [from_config(local).plan_of(i).base for i in (0, 5)] == [3e4, 7e6]
+    bert = {"model_type": "modernbert", "head_dim": 64, "num_hidden_layers": 3, "rope_parameters": blocks}
+    assert [from_config({**bert, "global_rope_theta": 9e4}).plan_of(i).base for i in (0, 1)] == [9e4, 1e4]
+
+
+def test_full_layers_may_have_heads_of_another_width() -> None:
+    config = {"model_type": "gemma4_text", "num_hidden_layers": 6, "head_dim": 64, "global_head_dim": 128}
+    plan = from_config(config)
+    assert [layer.head_dim for layer in plan.layers] == [64] * 5 + [128]
+    assert plan.layers[5].extension == Proportional(0.25)
+    listed = {**config, "global_head_dim": None, "per_layer_config": {"5": {"head_dim": 128}}}
+    assert from_config(listed).layers == plan.layers
+    with pytest.raises(ValueError, match=r"per_layer_config\.6 is not the number of one of 6 layers"):
+        from_config({**listed, "per_layer_config": {"6": {"head_dim": 128}}})
+
+
+def test_latent_attention_says_its_own_layout() -> None:
+    config = {"model_type": "deepseek_v3", "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "rope_theta": 1e4}
+    assert only(from_config(config)).layout == "interleaved"
+    assert only(from_config({**config, "rope_interleave": True})).layout == "interleaved"
+    assert only(from_config({**config, "rope_interleave": False})).layout == "half"
+
+
+def test_the_error_of_float32_angles_is_stated_as_it_is_measured() -> None:
+    length = 1 << 20
+    advised = next(
+        a.en for a in from_config(llama(max_position_embeddings=length)).warnings if a.code == "float32-reach"
+    )
+    stated = float(advised.split("up to about ")[1].split()[0])
+    w = torch.tensor(radians(llama()), dtype=torch.float64)
+    at = torch.arange(length - 4096, length)
+    error = (at[:, None].float() * w.float()).double() - at[:, None] * w
+    measured = float(error.abs().max())
+    assert stated / 2 < measured <= stated * 1.1

@@ -11,7 +11,7 @@ from ropewalk.extensions import Extension, Proportional
 from ropewalk.plans import Advice, LayerPlan, RotaryPlan
 from ropewalk.readers import advice
 from ropewalk.readers.families import ALIASES, FAMILIES, GENERIC, REFUSED, Family
-from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys
+from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys, shown
 from ropewalk.readers.own import OWN
 from ropewalk.readers.scaling import Model, Rotation, read_block
 from ropewalk.temperature import Temperature
@@ -40,8 +40,33 @@ LENGTH = (
     "seq_length",
     "model_max_length",
 )
-BASE = ("rope_theta", "rotary_emb_base", "rope_base", "rotary_base")
-PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_percent")
+BASE = ("rope_theta",)
+PARTIAL = ("partial_rotary_factor",)
+_MORE_BASES = {
+    "": ("rotary_emb_base",),
+    "gpt_neox": ("rotary_emb_base",),
+    "gpt_neox_japanese": ("rotary_emb_base",),
+    "jina_embeddings_v3": ("rotary_emb_base",),
+    "nomic_bert": ("rotary_emb_base",),
+}
+_MORE_PARTIALS = {
+    "": ("rotary_pct",),
+    "gpt_neox": ("rotary_pct",),
+    "gpt_neox_japanese": ("rotary_pct",),
+    "stablelm": ("rope_pct",),
+}
+"""Other names for the same, in families whose code reads them; elsewhere they say nothing, and are refused."""
+_GEMMA_BASES = {"full_attention": "rope_theta", "sliding_attention": "rope_local_base_freq"}
+_BERT_BASES = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+_BESIDE = {
+    "deepseek_v4": {"main": "rope_theta", "compress": "compress_rope_theta"},
+    "dots3_note_text": {"indexed_attention": "rope_theta", "sliding_attention": "swa_rope_theta"},
+    **dict.fromkeys(("gemma3_text", "gemma3n_text", "t5gemma2_text", "t5gemma2_decoder"), _GEMMA_BASES),
+    **dict.fromkeys(("modernbert", "modernbert-decoder"), _BERT_BASES),
+}
+"""Where families with two bases state each, if not in the block of its type of layer."""
+_OF_ROTATION = ("rope", "rotary", "rope_gptj", "rope_neox")
+"""What position_embedding_type may be in a model that rotates."""
 
 MOST_PAIRS = 1 << 15
 """Pairs of all the kinds of layers together: some seconds' computing."""
@@ -172,6 +197,7 @@ def _finish(
     original: int | None,
     counted: bool = True,
 ) -> RotaryPlan:
+    _plain_statements(keys, model)
     keys.refuse_positional(
         [*BASE, *PARTIAL, "rope_scaling", "rope_parameters", "rotary_dim"], f"the reader of {model.name}"
     )
@@ -195,6 +221,19 @@ def _finish(
         told.extend(advice.float32_reach(reach, turning))
         told.extend(advice.slow_pairs(turning, trained))
     return replace(plan, warnings=tuple(dict.fromkeys(told)))
+
+
+def _plain_statements(keys: Keys, model: Model) -> None:
+    """Keys of published files that say what is so anyway; saying anything else, they are refused with the rest."""
+    kind = keys.values.get("position_embedding_type")
+    if kind in _OF_ROTATION and kind != ("rope_neox" if model.family.layout == "interleaved" else "rope_gptj"):
+        keys.ignore("position_embedding_type")
+    for flag in ("use_rotary_pos_emb", "use_rotary_emb", "use_rope"):
+        if keys.values.get(flag) is True:
+            keys.ignore(flag)
+    for share in ("rotary_pct", "rotary_emb_fraction", "rotary_percent"):
+        if keys.values.get(share) == 1:
+            keys.ignore(share)
 
 
 def _chosen(keys: Keys, name: str, heads: int | None, length: int | None) -> LayerPlan | None:
@@ -249,6 +288,8 @@ def _labels(keys: Keys, name: str, family: Family, told: list[Advice]) -> tuple[
         count = family.layers
         counted = True
         told.append(advice.layers_assumed(count, name))
+    if count is not None and (mixed := _hybrid(keys, name, count)) is not None:
+        return mixed, True
     every = _pattern_keys(keys, family)
     if count is None or not every:
         blocks = keys.items("block_types", of=str) if name == "recurrent_gemma" else None
@@ -261,6 +302,28 @@ def _labels(keys: Keys, name: str, family: Family, told: list[Advice]) -> tuple[
     if family.last_full:
         full[-1] = True
     return tuple("full_attention" if f else "sliding_attention" for f in full), counted
+
+
+def _hybrid(keys: Keys, name: str, count: int) -> tuple[str, ...] | None:
+    """Types of layers where older files give an interval, or the numbers of the layers that have attention."""
+    every = {"qwen3_next": 4, "qwen3_5_text": 4, "qwen3_5_moe_text": 4, "qwen4_exp_text": 4, "bailing_hybrid": 6}.get(
+        name
+    )
+    if every is not None:
+        every = keys.whole("full_attention_interval", "layer_group_size", high=MOST_LAYERS) or every
+        attention = "indexed_attention" if name == "qwen4_exp_text" else "full_attention"
+        return tuple(attention if (i + 1) % every == 0 else "linear_attention" for i in range(count))
+    key, other = {
+        "bamba": ("attn_layer_indices", "linear_attention"),
+        "lfm2": ("full_attn_idxs", "conv"),
+        "lfm2_moe": ("full_attn_idxs", "conv"),
+    }.get(name, ("", ""))
+    listed = keys.items(key, of=int) if key else None
+    if listed is None:
+        return None
+    if any(not 0 <= i < count for i in listed):
+        raise ValueError(f"{key} holds numbers of layers, 0 to {count - 1}, got {shown(listed)}")
+    return tuple("full_attention" if i in set(listed) else other for i in range(count))
 
 
 def _pattern_keys(keys: Keys, family: Family) -> int:
@@ -289,8 +352,8 @@ def _rotations(
         if block is not None and block.has("rope_theta") and block.values["rope_theta"] != base:
             raise ValueError(f"{attention.full('rope_theta')} and {block.full('rope_theta')} disagree")
         block = block or Keys({"rope_theta": base}, attention.path, keys.used)
-    base = keys.number(*BASE, above=1)
-    partial = keys.number(*PARTIAL, low=0, high=1)
+    base = keys.number(*BASE, *_MORE_BASES.get(name, ()), above=1)
+    partial = keys.number(*PARTIAL, *_MORE_PARTIALS.get(name, ()), low=0, high=1)
     if block is None and base is None and family.block is not None:
         model.advice.append(advice.block_assumed(name))
         block = Keys(family.block, f"{name}'s default", set())
@@ -315,8 +378,8 @@ def _filled(rotation: Rotation, keys: Keys, block: Keys | None, base: float | No
         ValueError: it stands in both places with different values.
     """
     for what, inside, outside, names in (
-        ("rope_theta", rotation.base, base, BASE),
-        ("partial_rotary_factor", rotation.partial, partial, PARTIAL),
+        ("rope_theta", rotation.base, base, (*BASE, "rotary_emb_base")),
+        ("partial_rotary_factor", rotation.partial, partial, (*PARTIAL, "rotary_pct", "rope_pct")),
     ):
         if inside is not None and outside is not None and inside != outside and block is not None:
             raise ValueError(f"{block.full(what)} = {inside:g} and {keys.spelt(*names)} = {outside:g} disagree")
@@ -346,6 +409,7 @@ def _nested(
         raise ValueError(f"{block.path} is nested, but all layers of {name} rotate alike")
     needed = set(family.labels) if family.labels[0] == "main" else set(labels) - {""}
     allowed = sorted({*family.labels, *needed, *_WITHOUT_ATTENTION})
+    beside = _BESIDE.get(name, {})
     out: dict[str, Rotation | None] = {}
     for label, value in block.values.items():
         if label not in allowed:
@@ -359,7 +423,11 @@ def _nested(
             continue
         rotation = read_block(inner, model, nested=True)
         default = family.bases.get(label)
-        stated = base if rotation.base is None else rotation.base
+        stated = rotation.base
+        if stated is None and label in beside:
+            stated = keys.number(beside[label], above=1)
+        elif stated is None:
+            stated = base
         if stated is None and default is not None:
             model.advice.append(advice.base_assumed(default, name))
         if partial is not None and rotation.partial is not None and partial != rotation.partial:
@@ -395,24 +463,16 @@ def _spread(
     """Older spelling: one block and two bases for a family whose layers differ."""
     first, *others = family.labels
     bases: dict[str, float | None] = {}
-    if name.startswith("modernbert"):
-        bases = {
-            "full_attention": keys.number("global_rope_theta", above=1),
-            "sliding_attention": keys.number("local_rope_theta", above=1),
-        }
-        if rotation.base is not None:
-            raise ValueError(
-                f"{keys.spelt(*BASE)} is not read by {name}: it has global_rope_theta and local_rope_theta"
-            )
-    elif name in ("gemma3_text", "gemma3n_text", "t5gemma2_text"):
-        bases = {"full_attention": rotation.base, "sliding_attention": keys.number("rope_local_base_freq", above=1)}
+    beside = _BESIDE.get(name, {})
+    if beside and "rope_theta" not in beside.values() and rotation.base is not None:
+        raise ValueError(f"{keys.spelt(*BASE)} is not read by {name}: it has {' and '.join(beside.values())}")
+    if beside:
+        for label, key in beside.items():
+            bases[label] = rotation.base if key == "rope_theta" else keys.number(key, above=1)
+        if name == "deepseek_v4":
+            first, others = "compress", ["main"]  # the extension is for the compressed branch
     elif name == "olmo3":
         bases = {"full_attention": rotation.base, "sliding_attention": rotation.base}
-    elif name == "deepseek_v4":
-        bases = {"main": rotation.base, "compress": keys.number("compress_rope_theta", above=1)}
-        first, others = "compress", ["main"]  # the extension is for the compressed branch
-    elif name == "dots3_note_text":
-        bases = {"indexed_attention": rotation.base, "sliding_attention": keys.number("swa_rope_theta", above=1)}
     elif rotation.base is not None or rotation.extension is not None:
         raise ValueError(
             f"rotary parameters of {name} are nested by type of layer ({', '.join(family.labels)}); one base or "
@@ -709,7 +769,10 @@ def _llama4(keys: Keys, family: Family) -> Temperature | None:
         return None
     scale = keys.number("attn_scale", low=0)
     floor = keys.whole("floor_scale")
-    if not keys.flag("attn_temperature_tuning", default=True):
+    tuning = keys.raw("attn_temperature_tuning")
+    if tuning is not None and not isinstance(tuning, (bool, int)):
+        raise ValueError(f"attn_temperature_tuning is true or false, got {shown(tuning)}")
+    if tuning is not None and not tuning:  # files of the first weeks say 4 for true
         return None
     return Temperature(0.1 if scale is None else scale, floor or 8192, shift=1)
 
