@@ -20,6 +20,7 @@ class FreshBuild(build):
     """Builds in a new folder each time, so that nothing left over in `build/` gets into a wheel."""
 
     def initialize_options(self) -> None:
+        """As usual, but for the folder."""
         super().initialize_options()
         self.build_base = tempfile.mkdtemp(prefix="ropewalk-build-")
 
@@ -28,9 +29,11 @@ class PlainLibrary(build_ext):
     """The library is no Python module: one file serves every Python, and its name says so."""
 
     def get_ext_filename(self, fullname: str) -> str:
+        """Without the version of Python."""
         return f"{fullname.replace('.', '/')}.{'pyd' if sys.platform == 'win32' else 'so'}"
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
+        """None: Python does not import it."""
         return []
 
 
@@ -38,10 +41,12 @@ class AnyPython(bdist_wheel):
     """The wheel depends on the platform, not on the version of Python."""
 
     def finalize_options(self) -> None:
+        """As usual, and platform-dependent."""
         super().finalize_options()
         self.root_is_pure = False
 
     def get_tag(self) -> tuple[str, str, str]:
+        """Any Python, this platform."""
         return "py3", "none", super().get_tag()[2]
 
 

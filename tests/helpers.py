@@ -114,6 +114,7 @@ CASES = [
     _case("rope-partial-interleaved", lambda: RoPE(HEAD_DIM, rotary_dim=6, layout="interleaved")),
     _case("rope-trailing", lambda: RoPE(HEAD_DIM, rotary_dim=4, place="trailing")),
     _case("rope-trailing-interleaved", lambda: RoPE(HEAD_DIM, rotary_dim=2, place="trailing", layout="interleaved")),
+    _case("rope-eager", lambda: RoPE(HEAD_DIM, impl="eager")),
     _case("rope-float32", lambda: RoPE(HEAD_DIM, precision="float32"), far=901, exact=False),
     _case(
         "rope-yarn", lambda: RoPE(HEAD_DIM, extension=YaRN(factor=4, original_length=64, mscale=1, mscale_all_dim=2))

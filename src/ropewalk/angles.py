@@ -130,7 +130,7 @@ def _float32_angles(pos: Positions, spectrum: Spectrum, axes: tuple[int, ...] | 
     if spectrum.start_tokens:
         raise ValueError("start tokens are served with precision 'exact' only")
     inv_freq = spectrum.inv_freq.to(torch.float32).to(device)
-    return _ids_of_pairs(pos, len(inv_freq), axes).to(device).to(torch.float32) * inv_freq
+    return (_ids_of_pairs(pos, len(inv_freq), axes).to(device).to(torch.float32) * inv_freq).contiguous()
 
 
 def _ids_of_pairs(pos: Positions, pairs: int, axes: tuple[int, ...] | None) -> Tensor:

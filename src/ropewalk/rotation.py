@@ -44,8 +44,8 @@ def rotate(
         seq_dim: the axis of `x` that counts tokens: -2 for `(B, heads, S, D)`, -3 for `(B, S, heads, D)`.
         place: whether the rotated channels lead or trail.
         inverse: turn back.
-        impl: `"eager"` is PyTorch's own operations, on any device; `"native"` the C++ operator, or a ValueError that says
-            why it cannot serve; `"auto"` the operator where it can.
+        impl: `"eager"` is PyTorch's own operations, on any device; `"native"` the C++ operator, or a ValueError that
+            says why it cannot serve; `"auto"` the operator where it can.
         out: where to write the result, of the shape and dtype of `x`; takes no part in gradients.
 
     >>> x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])

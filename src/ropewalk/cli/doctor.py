@@ -69,8 +69,7 @@ def examine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "packages": packages,
         "torch": torch,
-        "kernels": [],
-        "rotation": "eager",
+        **_kernels(),
         "font": None if font is None else str(font),
         "language": language(),
         "locale": {name: os.environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG")},
@@ -95,6 +94,17 @@ def _torch() -> dict[str, Any]:
     return {"threads": torch.get_num_threads(), "cores": os.cpu_count(), "devices": devices}
 
 
+def _kernels() -> dict[str, Any]:
+    """Which kernels were found, and what the rotation therefore is; without any, why."""
+    try:
+        from ropewalk.kernels import cpu
+    except Exception as error:  # without torch there is nothing to look for
+        return {"kernels": [], "rotation": "eager", "no_kernels": f"{type(error).__name__}: {error}"}
+    if cpu.KERNELS.library is None:
+        return {"kernels": [], "rotation": "eager", "no_kernels": cpu.KERNELS.reason}
+    return {"kernels": [f"cpu {cpu.KERNELS.isa}"], "rotation": "native", "no_kernels": None}
+
+
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
     """The same for people."""
     absent = say("not installed", "インストールされていません")
@@ -114,12 +124,13 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{torch['threads']}（コア数は {torch['cores']}）",
         )
         lines += [(say("threads", "スレッド"), threads), (say("devices", "デバイス"), ", ".join(torch["devices"]))]
-    no_kernel = say(
-        "none; rotation runs as plain PyTorch (eager)", "なし。回転は通常の PyTorch の演算（eager）で行います"
+    kernels = ", ".join(found["kernels"]) or say(
+        f"none; rotation runs as plain PyTorch (eager): {found['no_kernels']}",
+        f"なし。回転は通常の PyTorch の演算（eager）で行います: {found['no_kernels']}",
     )
     locale = " ".join(f"{name}={value}" for name, value in found["locale"].items() if value)
     lines += [
-        (say("kernels", "カーネル"), no_kernel),
+        (say("kernels", "カーネル"), kernels),
         (say("Japanese font", "日本語フォント"), found["font"] or absent),
         (say("language", "言語"), say("English", "日本語") + (f" ({locale})" if locale else "")),
         (say("output", "出力"), found["encoding"]),

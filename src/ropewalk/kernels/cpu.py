@@ -66,7 +66,8 @@ def call(name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def _load() -> ctypes.CDLL:
-    built = [p for ending in ("so", "dylib", "pyd") for p in sorted(Path(__file__).parent.glob(f"_rotate*.{ending}"))]
+    here = Path(__file__).parent
+    built = [path for ending in ("so", "dylib", "pyd") for path in sorted(here.glob(f"_rotate*.{ending}"))]
     if not built:
         raise RuntimeError("they were not built; was there a C++ compiler when ropewalk was installed?")
     library = ctypes.CDLL(str(built[0]))
@@ -179,7 +180,7 @@ def _find() -> Kernels:
         return Kernels(None, str(error))
 
 
-# At import, not in a cached function: a compiler that traces a call looks through caches, but takes a constant as it is.
+# At import, not in a cached function: a compiler that traces a call looks through caches, but takes constants as given.
 KERNELS = _find()
 """What was found."""
 
