@@ -110,6 +110,7 @@ CASES = [
     _case("cope-bidirectional", lambda: CoPE(HEAD_DIM, length=5, bidirectional=True)),
     _case("rope", lambda: RoPE(HEAD_DIM)),
     _case("rope-interleaved", lambda: RoPE(HEAD_DIM, layout="interleaved", base=500)),
+    _case("rope-eager", lambda: RoPE(HEAD_DIM, impl="eager")),
     _case("rope-partial", lambda: RoPE(HEAD_DIM, rotary_dim=4)),
     _case("rope-partial-interleaved", lambda: RoPE(HEAD_DIM, rotary_dim=6, layout="interleaved")),
     _case("rope-trailing", lambda: RoPE(HEAD_DIM, rotary_dim=4, place="trailing")),

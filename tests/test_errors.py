@@ -167,6 +167,12 @@ REFUSALS: list[Refusal] = [
         ValueError,
         "do not broadcast against x",
     ),
+    (lambda: turn(impl="cuda"), ValueError, "impl is 'auto', 'eager' or 'native', got 'cuda'"),
+    (
+        lambda: turn(Q.to("meta"), COS.to("meta"), SIN.to("meta"), impl="native"),
+        ValueError,
+        "impl='native' cannot serve this: .*; impl='auto' takes the eager form",
+    ),
     # Attention
     (
         lambda: attend(X, Q, Q, NoPE(), range(3)),
@@ -272,6 +278,7 @@ REFUSALS: list[Refusal] = [
     (lambda: RoPE(8, rotary_dim=10), ValueError, "rotary_dim is at most head_dim = 8, got 10"),
     (lambda: RoPE(8, layout="llama"), ValueError, "layout is 'half' or 'interleaved', got 'llama'"),
     (lambda: RoPE(8, place="end"), ValueError, "place is 'leading' or 'trailing', got 'end'"),
+    (lambda: RoPE(8, impl="triton"), ValueError, "impl is 'auto', 'eager' or 'native', got 'triton'"),
     (lambda: RoPE(8, base=1), ValueError, "base is a finite number above 1, got 1"),
     (
         lambda: RoPE(8, extension=DynamicNTK(2, 64)),

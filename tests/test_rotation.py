@@ -12,10 +12,28 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import oracles
-from ropewalk import cos_sin, geometric, rotate, rotate_
+import ropewalk
+from ropewalk import cos_sin, geometric
 
 LAYOUTS = ["half", "interleaved"]
 PLACES = ["leading", "trailing"]
+
+
+IN_USE = ["auto"]
+
+
+@pytest.fixture(params=["auto", "eager"], autouse=True)
+def impl(request: pytest.FixtureRequest) -> None:
+    """Every test runs twice: as users get it (in C++ where that was built), and in eager PyTorch."""
+    IN_USE[0] = request.param
+
+
+def rotate(x: Tensor, *tables: Tensor, **options: Any) -> Tensor:
+    return ropewalk.rotate(x, *tables, impl=IN_USE[0], **options)
+
+
+def rotate_(x: Tensor, *tables: Tensor, **options: Any) -> Tensor:
+    return ropewalk.rotate_(x, *tables, impl=IN_USE[0], **options)
 
 
 def by_hand(x: Tensor, at: list[int], layout: str, width: int, trailing: bool) -> Tensor:

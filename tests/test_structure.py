@@ -29,14 +29,15 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "spectra": set(),
     "sharding": set(),
     "multimodal": set(),
-    "rotation": set(),
+    "kernels": set(),
+    "rotation": {"kernels"},
     "positions": {"multimodal", "sharding"},
     "protocol": {"positions"},
     # built on those
     "permutation": {"rotation"},
     "extensions": {"spectra"},
     "bands": {"extensions", "spectra"},
-    "angles": {"spectra", "positions"},
+    "angles": {"spectra", "positions", "kernels"},
     "temperature": {"positions", "protocol"},
     "encodings": {"protocol", "positions", "spectra", "angles", "rotation", "extensions", "bands"},
     "attention": {"protocol", "positions", "rotation"},  # never encodings: it knows hooks, not names
@@ -170,6 +171,14 @@ def test_the_allowed_imports_have_no_circle() -> None:
         left = {name: wanted for name, wanted in left.items() if name not in free}
 
 
+def test_kernels_are_imported_when_they_are_called_and_import_nothing_of_ours() -> None:
+    for path in FILES:
+        if part(path) != "kernels" and part(path) != "cli":
+            at_import = [n for n in TREES[path].body if isinstance(n, (ast.Import, ast.ImportFrom))]
+            found = {m for node in at_import for m in imports(ast.Module([node], []))}
+            assert not [m for m in found if m.startswith("ropewalk.kernels")], path.name
+
+
 def test_encodings_do_not_import_one_another() -> None:
     for path in (HOME / "encodings").glob("*.py"):
         others = {n for n in imports(TREES[path]) if n.startswith("ropewalk.encodings.")}
@@ -276,6 +285,7 @@ def test_every_option_is_an_attribute_and_is_shown(cls: type[PositionalEncoding]
 def test_options_have_one_name_everywhere() -> None:
     known = {
         *("dim", "heads", "head_dim", "base", "layout", "rotary_dim", "place", "extension", "at_length", "precision"),
+        "impl",
         *("length", "clip", "bidirectional", "std", "offset", "order", "ladder", "embedding_scale", "bands"),
         *("buckets", "max_distance", "kernel", "width", "threshold", "scale_base", "reference"),
     }

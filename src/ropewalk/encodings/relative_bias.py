@@ -15,8 +15,8 @@ class RelativeBias(PositionalEncoding):
 
     Formula: S[h, i, j] += table[clamp(j - i, -clip, clip), h]. Source: Raffel et al. (1910.10683), §2.1, without their
     buckets, in which distances share a number; it is the scalar form of Shaw's idea. Swin (2103.14030), eq. 4, has it
-    in two dimensions. The article's experiment has one number for each distance from -20 to 20, shared by all heads, and
-    no clipping. It is added outside the softmax scale.
+    in two dimensions. The article's experiment has one number for each distance from -20 to 20, shared by all heads,
+    and no clipping. It is added outside the softmax scale.
 
     Exact by distance, at the cost of a lookup inside attention. Give `clip` to treat all farther tokens alike, or
     `length` to refuse them.
