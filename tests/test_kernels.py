@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ropewalk as rw
 from ropewalk.kernels import cpu
-from ropewalk.rotation import rotate, rotate_, rotate_pair, rotate_pair_
+from ropewalk.rotation import norm_rotate, rotate, rotate_, rotate_pair, rotate_pair_
 
 needs_kernels = pytest.mark.skipif(
     cpu.KERNELS.library is None, reason=f"the C++ kernels are not there: {cpu.KERNELS.reason}"
@@ -214,7 +214,7 @@ def test_opcheck_passes_for_every_operator():
         ],
         "rotate_pair_": [(x.clone(), x[:, :1].clone(), cos, sin, *how)],
         "cos_sin": [(phases, 1.0, False), (phases.reshape(2, 5, 2), 0.5, True)],
-        "norm_rotate": [(x, torch.randn(8), 1e-6, cos, sin, *how)],
+        "norm_rotate": [(x, cos, sin, *how, torch.randn(8), 1e-6), (grad, cos, sin, *how, torch.randn(8), 1e-6)],
     }
     assert set(arguments) == set(cpu.OPERATORS)
     for name, calls in arguments.items():
@@ -382,11 +382,33 @@ def test_norm_then_rotation_equals_the_two_in_float64(isa, dtype):
     cos, sin = tables(torch.arange(21), 32, dtype)
     weight = torch.randn(80, dtype=cos.dtype)
     normed = torch.nn.functional.rms_norm(x.double(), (80,), weight.double(), 1e-6)
-    for layout in LAYOUTS:
-        y = torch.ops.ropewalk.norm_rotate(x, weight, 1e-6, cos, sin, cpu.LAYOUTS[layout], -2, 0, False)
+    for layout, impl in product(LAYOUTS, ("native", "eager")):
+        y = norm_rotate(x, weight, cos, sin, layout=layout, impl=impl)
         exact = rotate(normed, cos.double(), sin.double(), layout=layout, impl="eager")
-        eps = {4: 1e-6, 8: 1e-14, 2: 1e-2 if dtype == torch.bfloat16 else 1.3e-3}[x.itemsize]
-        torch.testing.assert_close(y.double(), exact, rtol=eps, atol=eps)
+        assert y.dtype == dtype
+        assert_right(y, exact, exact * 4)
+
+
+@needs_kernels
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients_of_norm_then_rotation(layout):
+    cos, sin = (t.clone().requires_grad_() for t in tables(torch.arange(3), 4, torch.float64))
+    x = torch.randn(2, 2, 3, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(6, dtype=torch.float64, requires_grad=True)
+
+    def turned(x, weight, cos, sin):
+        return norm_rotate(x, weight, cos, sin, layout=layout, place="trailing", impl="native")
+
+    assert torch.autograd.gradcheck(turned, (x, weight, cos, sin))
+    assert torch.autograd.gradgradcheck(turned, (x, weight, cos, sin))
+
+
+def test_a_norm_that_cannot_be_is_refused():
+    x, (cos, sin) = torch.randn(2, 3, 5, 8), tables(torch.arange(5), 8, torch.float32)
+    with pytest.raises(ValueError, match=r"weight has one number for each of the 8 channels, got shape \(7,\)"):
+        norm_rotate(x, torch.ones(7), cos, sin, layout="half")
+    with pytest.raises(ValueError, match="epsilon is 0 or more, got -1"):
+        norm_rotate(x, torch.ones(8), cos, sin, layout="half", epsilon=-1)
 
 
 def test_without_the_library_the_eager_form_serves_and_one_line_says_so():

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ropewalk.positions import Positions
     from ropewalk.protocol import Compose, NoPE, Paper, PositionalEncoding
     from ropewalk.readers import from_config
-    from ropewalk.rotation import rotate, rotate_, rotate_pair, rotate_pair_
+    from ropewalk.rotation import norm_rotate, rotate, rotate_, rotate_pair, rotate_pair_
     from ropewalk.spectra import Spectrum, geometric
 
 _HOME = {
@@ -92,6 +92,7 @@ _HOME = {
     "cos_sin": "angles",
     "from_config": "readers",
     "geometric": "spectra",
+    "norm_rotate": "rotation",
     "permute": "permutation",
     "rotate": "rotation",
     "rotate_": "rotation",
@@ -142,6 +143,7 @@ __all__ = [
     "cos_sin",
     "from_config",
     "geometric",
+    "norm_rotate",
     "permute",
     "rotate",
     "rotate_",

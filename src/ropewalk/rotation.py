@@ -128,6 +128,60 @@ def rotate_pair_(
     return q, k
 
 
+def norm_rotate(
+    x: Tensor,
+    weight: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    layout: Layout,
+    epsilon: float = 1e-6,
+    seq_dim: int = -2,
+    place: Place = "leading",
+    inverse: bool = False,
+    impl: Impl = "auto",
+) -> Tensor:
+    """RMSNorm over the channels of each head, then the rotation: the qk-norm of Qwen3 and others, in one pass.
+
+    Formula: rotate(x / √(mean(x²) + epsilon) · weight). Rounded once, at the end; transformers rounds to the dtype of x
+    after the norm, after the weight, and in the rotation.
+
+    Args:
+        x: queries or keys `(…, S, …, D)` of a floating dtype, before their norm.
+        weight: `(D,)`.
+        cos: as in `rotate`.
+        sin: as in `rotate`.
+        layout: as in `rotate`, like all the rest.
+        epsilon: added to the mean square, 0 or more.
+        seq_dim: the axis of `x` that counts tokens.
+        place: whether the rotated channels lead or trail.
+        inverse: turn back.
+        impl: as in `rotate`.
+
+    >>> x, weight = torch.tensor([[3.0, 4.0]]), torch.ones(2)
+    >>> norm_rotate(x, weight, torch.zeros(1, 1), torch.ones(1, 1), layout="half")  # a quarter turn
+    tensor([[-1.1314,  0.8485]])
+
+    Raises:
+        ValueError: as `rotate`; a weight of another width; a negative epsilon.
+    """
+    if weight.shape != x.shape[-1:]:
+        raise ValueError(
+            f"weight has one number for each of the {x.shape[-1]} channels, got shape {tuple(weight.shape)}"
+        )
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon is 0 or more, got {epsilon}")
+    work = torch.float64 if x.dtype == torch.float64 else torch.float32
+    weight = weight.to(work)
+    turned = _native("norm_rotate", (x,), cos, sin, layout, seq_dim, place, inverse, impl, weight.contiguous(), epsilon)
+    if turned is NotImplemented:
+        wide = x.to(work)
+        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon) * weight
+        turned = _eager(normed, cos, sin, layout, seq_dim, place, inverse).to(x.dtype)
+    result: Tensor = turned
+    return result
+
+
 def _native(
     name: str,
     xs: tuple[Tensor, ...],
@@ -138,7 +192,7 @@ def _native(
     place: Place,
     inverse: bool,
     impl: Impl,
-    *more: Tensor,
+    *more: Any,
 ) -> Any:
     """Call the C++ operator of that name; NotImplemented where the eager form has to serve.
 

@@ -93,6 +93,7 @@ def _say_what_they_do() -> None:
         torch.library.register_fake(f"ropewalk::{name}", _fake_nothing)
     torch.library.register_fake("ropewalk::cos_sin", _fake_tables)
     torch.library.register_autograd("ropewalk::rotate", _backward, setup_context=_setup)
+    torch.library.register_autograd("ropewalk::norm_rotate", _backward_norm, setup_context=_setup_norm)
     torch.library.register_autograd("ropewalk::rotate_pair", _backward_pair, setup_context=_setup_pair)
 
 
@@ -137,6 +138,26 @@ def _backward_pair(ctx: Any, grad_q: Tensor, grad_k: Tensor) -> tuple[Any, ...]:
         of_q, of_k = (_table_gradients(t, g, cos, *ctx.how) for t, g in zip(x, (grad_q, grad_k), strict=True))
         tables = of_q[0] + of_k[0], of_q[1] + of_k[1]
     return *back, *tables, None, None, None, None
+
+
+def _setup_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, cos, sin, *ctx.how, weight, ctx.epsilon = inputs
+    ctx.save_for_backward(x, cos, sin, weight)
+
+
+def _backward_norm(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, cos, sin, weight = ctx.saved_tensors
+    wide = x.to(weight.dtype)
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + ctx.epsilon)
+    normed = wide * scale
+    tables: tuple[Any, Any] = (None, None)
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+        tables = _table_gradients(normed * weight, grad, cos, *ctx.how)
+    back = _back(grad.to(weight.dtype), cos, sin, ctx.how)
+    by_weight = (back * normed).sum_to_size(weight.shape)
+    back = back * weight
+    by_x = scale * (back - normed * (back * normed).mean(-1, keepdim=True))
+    return by_x.to(x.dtype), *tables, None, None, None, None, by_weight, None
 
 
 def _back(grad: Tensor, cos: Tensor, sin: Tensor, how: list[Any]) -> Tensor:

@@ -318,16 +318,15 @@ void cos_sin(Value* stack, uint64_t, uint64_t) {
 
 // ---------------------------------------------------------------------------------------------- neighbours
 
-// norm_rotate(x, weight, epsilon, cos, sin, …) -> y: RMSNorm over each head, then the rotation
+// norm_rotate(x, cos, sin, …, weight, epsilon) -> y: RMSNorm over each head, then the rotation
 void norm_rotate(Value* stack, uint64_t, uint64_t) {
-    Tensor x = tensor(stack[0]), weight = tensor(stack[1]), cos = tensor(stack[3]), sin = tensor(stack[4]);
-    const double epsilon = real(stack[2]);
+    Tensor x = tensor(stack[0]), cos = tensor(stack[1]), sin = tensor(stack[2]), weight = tensor(stack[7]);
     check(kernel_dtype(x.dtype) >= 0 && x.dim >= 2 && x.dim <= 4, "x is floating and has 2 to 4 axes");
-    check(weight.dim == 1 && weight.size[0] == x.size[x.dim - 1] && (weight.size[0] == 1 || weight.stride[0] == 1) && weight.dtype == cos.dtype,
-          "weight has one number a channel, contiguous, in the dtype of cos");
+    const bool fits = weight.dim == 1 && weight.size[0] == x.size[x.dim - 1] && weight.dtype == cos.dtype;
+    check(fits && (weight.size[0] <= 1 || weight.stride[0] == 1), "weight has one number a channel, contiguous, in the dtype of cos");
     Tensor y = empty_like(x, ITEM_BYTES[kernel_dtype(x.dtype)]);
-    ropewalk_rotation r = describe(x, y, cos, sin, turn_from(stack + 5));
-    r.weight = weight.data, r.epsilon = epsilon, r.stream = 0;
+    ropewalk_rotation r = describe(x, y, cos, sin, turn_from(stack + 3));
+    r.weight = weight.data, r.epsilon = real(stack[8]), r.stream = 0;
     run({r});
     stack[0] = y.release();
 }
@@ -365,7 +364,7 @@ extern "C"
         {"rotate_pair", std::string("rotate_pair(Tensor q, Tensor k, ") + turn + ") -> (Tensor, Tensor)", rotate_pair},
         {"rotate_pair_", std::string("rotate_pair_(Tensor(a!) q, Tensor(b!) k, ") + turn + ") -> ()", rotate_pair_in_place},
         {"cos_sin", "cos_sin(Tensor phases, float factor, bool double) -> (Tensor, Tensor)", cos_sin},
-        {"norm_rotate", std::string("norm_rotate(Tensor x, Tensor weight, float epsilon, ") + turn + ") -> Tensor", norm_rotate},
+        {"norm_rotate", std::string("norm_rotate(Tensor x, ") + turn + ", Tensor weight, float epsilon) -> Tensor", norm_rotate},
     };
     Handle definitions, implementations;
     if (aoti_torch_library_init_fragment("ropewalk", __FILE__, __LINE__, &definitions)) return "torch refused the library";
