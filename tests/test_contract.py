@@ -630,6 +630,16 @@ def test_grouped_queries_equal_repeated_keys(case: Case) -> None:
     close(attend(q, k, v, model.encoding, pos), attend(q, k_each, v_each, model.encoding, pos))
 
 
+@dtypes()
+@pytest.mark.parametrize(**by_id(CASES))
+def test_query_key_is_query_and_key(case: Case, dtype: torch.dtype) -> None:
+    model = Model(case, dtype)
+    q, k, _ = model.project(model.tokens(2, N), model.arange(N))
+    both = model.encoding.query_key(q, k, model.arange(N))
+    assert torch.equal(both[0], model.encoding.query(q, model.arange(N)))
+    assert torch.equal(both[1], model.encoding.key(k, model.arange(N)))
+
+
 @pytest.mark.parametrize(**by_id(CASES))
 def test_any_form_of_positions(case: Case) -> None:
     model = Model(case)

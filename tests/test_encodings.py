@@ -28,6 +28,7 @@ from ropewalk import (
     Shaw,
     Sinusoidal,
     XPos,
+    YaRN,
     attend,
     build,
     geometric,
@@ -414,6 +415,13 @@ def test_inverse_undoes_query(at: int, partial: bool, layout: Any) -> None:
     x = torch.randn(2, 3, 1, 8, dtype=torch.float64)
     torch.testing.assert_close(encoding.inverse(encoding.query(x, [at]), [at]), x, rtol=0, atol=1e-14)
     torch.testing.assert_close(encoding.query(x, [-at]), encoding.inverse(x, [at]), rtol=0, atol=1e-14)
+
+
+def test_inverse_key_undoes_key() -> None:
+    x, yarn = torch.randn(2, 3, 1, 8, dtype=torch.float64), YaRN(factor=4, original_length=64)
+    for encoding in (RoPE(8), XPos(8), RoPE(8, extension=yarn, layout="interleaved")):
+        for hook, undo in ((encoding.key, encoding.inverse_key), (encoding.query, encoding.inverse)):
+            torch.testing.assert_close(undo(hook(x, [777]), [777]), x, rtol=0, atol=1e-12)
 
 
 def test_xpos_inverse_undoes_query() -> None:
