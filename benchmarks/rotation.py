@@ -70,6 +70,9 @@ def forward_contenders(dtype: torch.dtype, length: int) -> Contenders:
     q, k = torch.randn(1, 32, length, 128).to(dtype), torch.randn(1, 8, length, 128).to(dtype)
     to_q, to_k = torch.empty_like(q), torch.empty_like(k)
     cos, sin, wide_cos, wide_sin = tables(length, dtype)
+    expected = apply_rotary_pos_emb(q, k, wide_cos, wide_sin)  # which rounds to the dtype at every step
+    for ours, theirs in zip(rw.rotate_pair(q, k, cos, sin, layout="half"), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=30 * torch.finfo(dtype).eps)
     found: Contenders = {
         "transformers": lambda: apply_rotary_pos_emb(q, k, wide_cos, wide_sin),
         "copy": lambda: (to_q.copy_(q), to_k.copy_(k)),
