@@ -24,6 +24,9 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 
 LAYOUTS = {"half": 0, "interleaved": 1}
 
+NOT_BUILT = "they were not built; was there a C++ compiler when ropewalk was installed?"
+"""The usual reason why there are none."""
+
 
 @dataclass(frozen=True)
 class Kernels:
@@ -69,7 +72,7 @@ def _load() -> ctypes.CDLL:
     here = Path(__file__).parent
     built = [path for ending in ("so", "dylib", "pyd") for path in sorted(here.glob(f"_rotate*.{ending}"))]
     if not built:
-        raise RuntimeError("they were not built; was there a C++ compiler when ropewalk was installed?")
+        raise RuntimeError(NOT_BUILT)
     library = ctypes.CDLL(str(built[0]))
     library.ropewalk_register.restype = ctypes.c_char_p
     library.ropewalk_register.argtypes = [ctypes.c_char_p]

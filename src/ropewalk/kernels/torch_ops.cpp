@@ -42,9 +42,11 @@ using Error = int32_t;
 #define ROPEWALK_DECLARE(type, name, arguments) type(*name) arguments;
 ROPEWALK_TORCH_FUNCTIONS(ROPEWALK_DECLARE)
 
-void check(bool condition, const std::string& message) {
-    if (!condition) throw std::invalid_argument("ropewalk: " + message);
-}
+// A macro, so that a message costs nothing until it is needed.
+#define CHECK(condition, message)                                                                   \
+    do {                                                                                            \
+        if (!(condition)) throw std::invalid_argument(std::string("ropewalk: ") + (message));       \
+    } while (0)
 
 // ---------------------------------------------------------------------------------------------- tensors
 
@@ -119,7 +121,7 @@ void ask_for_huge_pages(void* data, int64_t bytes) {
 
 Tensor empty(int64_t dim, const int64_t* size, const int64_t* stride, int32_t dtype, int64_t item_bytes) {
     Handle h;
-    check(aoti_torch_empty_strided(dim, size, stride, dtype, 0, 0, &h) == 0, "no memory for the result");
+    CHECK(aoti_torch_empty_strided(dim, size, stride, dtype, 0, 0, &h) == 0, "no memory for the result");
     Tensor t(h);
     ask_for_huge_pages(t.data, t.elements() * item_bytes);
     return t;
@@ -160,9 +162,9 @@ struct Turn {
 struct Axes {
     int64_t batch = -1, heads = -1, tokens = -1;
     Axes(const Tensor& x, int64_t seq_dim) {
-        check(x.dim >= 2 && x.dim <= 4, "x has 2 to 4 axes, got shape " + x.shape());
+        CHECK(x.dim >= 2 && x.dim <= 4, "x has 2 to 4 axes, got shape " + x.shape());
         tokens = seq_dim < 0 ? seq_dim + x.dim : seq_dim;
-        check(tokens >= 0 && tokens < x.dim - 1, "seq_dim names an axis of x other than the last, got " + std::to_string(seq_dim));
+        CHECK(tokens >= 0 && tokens < x.dim - 1, "seq_dim names an axis of x other than the last, got " + std::to_string(seq_dim));
         for (int64_t i = x.dim - 2; i >= 0; i--)
             if (i != tokens) (heads < 0 ? heads : batch) = i;
     }
@@ -175,20 +177,20 @@ ropewalk_rotation describe(const Tensor& x, const Tensor& y, const Tensor& cos, 
     const Axes axes(x, turn.seq_dim);
     ropewalk_rotation r{};
     r.dtype = kernel_dtype(x.dtype);
-    check(r.dtype >= 0, "x is float32, float64, bfloat16 or float16");
+    CHECK(r.dtype >= 0, "x is float32, float64, bfloat16 or float16");
     const int32_t table = r.dtype == ROPEWALK_F64 ? aoti_torch_dtype_float64() : aoti_torch_dtype_float32();
-    check(cos.dtype == table && sin.dtype == table, r.dtype == ROPEWALK_F64 ? "cos and sin are float64 for float64 x"
+    CHECK(cos.dtype == table && sin.dtype == table, r.dtype == ROPEWALK_F64 ? "cos and sin are float64 for float64 x"
                                                                              : "cos and sin are float32");
-    check(turn.layout == ROPEWALK_HALF || turn.layout == ROPEWALK_INTERLEAVED, "layout is 0 (half) or 1 (interleaved)");
-    check(cos.dim == sin.dim && cos.dim >= 2 && cos.dim <= 4, "cos and sin have 2 to 4 axes, got " + cos.shape() + " and " + sin.shape());
+    CHECK(turn.layout == ROPEWALK_HALF || turn.layout == ROPEWALK_INTERLEAVED, "layout is 0 (half) or 1 (interleaved)");
+    CHECK(cos.dim == sin.dim && cos.dim >= 2 && cos.dim <= 4, "cos and sin have 2 to 4 axes, got " + cos.shape() + " and " + sin.shape());
     for (int64_t i = 0; i < cos.dim; i++)
-        check(cos.size[i] == sin.size[i], "cos and sin have different shapes: " + cos.shape() + " and " + sin.shape());
+        CHECK(cos.size[i] == sin.size[i], "cos and sin have different shapes: " + cos.shape() + " and " + sin.shape());
 
     r.batch = size_of(x, axes.batch), r.heads = size_of(x, axes.heads), r.tokens = x.size[axes.tokens], r.channels = x.size[x.dim - 1];
     r.pairs = cos.size[cos.dim - 1], r.first = turn.first;
-    check(r.pairs >= 1 && r.pairs <= ROPEWALK_MAX_PAIRS, "1 to 1024 pairs turn, got " + std::to_string(r.pairs));
-    check(r.channels <= ROPEWALK_MAX_CHANNELS, "a head has at most 2048 channels, got " + std::to_string(r.channels));
-    check(r.first >= 0 && r.first + 2 * r.pairs <= r.channels,
+    CHECK(r.pairs >= 1 && r.pairs <= ROPEWALK_MAX_PAIRS, "1 to 1024 pairs turn, got " + std::to_string(r.pairs));
+    CHECK(r.channels <= ROPEWALK_MAX_CHANNELS, "a head has at most 2048 channels, got " + std::to_string(r.channels));
+    CHECK(r.first >= 0 && r.first + 2 * r.pairs <= r.channels,
           "channels " + std::to_string(r.first) + " to " + std::to_string(r.first + 2 * r.pairs) + " turn, but x has " + std::to_string(r.channels));
 
     // The table's axes: all of x's, or (tokens, pairs), or (batch, tokens, pairs).
@@ -196,20 +198,20 @@ ropewalk_rotation describe(const Tensor& x, const Tensor& y, const Tensor& cos, 
     if (cos.dim == x.dim) {
         batch = axes.batch, heads = axes.heads, tokens = axes.tokens;
     } else if (cos.dim == 3) {
-        check(axes.batch == 0 || (axes.batch < 0 && axes.heads == 0), "batched cos and sin need the batch as first axis of x");
+        CHECK(axes.batch == 0 || (axes.batch < 0 && axes.heads == 0), "batched cos and sin need the batch as first axis of x");
         (axes.batch == 0 ? batch : heads) = 0;
     } else {
-        check(cos.dim == 2, "cos and sin " + cos.shape() + " do not fit x " + x.shape());
+        CHECK(cos.dim == 2, "cos and sin " + cos.shape() + " do not fit x " + x.shape());
     }
     const bool fits = cos.size[tokens] == r.tokens && (size_of(cos, batch) == 1 || size_of(cos, batch) == r.batch) &&
                       (size_of(cos, heads) == 1 || size_of(cos, heads) == r.heads);
-    check(fits, "cos and sin " + cos.shape() + " do not fit x " + x.shape());
+    CHECK(fits, "cos and sin " + cos.shape() + " do not fit x " + x.shape());
     r.table_batch = stride_of(cos, batch), r.table_head = stride_of(cos, heads), r.table_token = stride_of(cos, tokens);
     const bool same = r.table_batch == stride_of(sin, batch) && r.table_head == stride_of(sin, heads) && r.table_token == stride_of(sin, tokens);
     const bool packed = r.pairs == 1 || (cos.stride[cos.dim - 1] == 1 && sin.stride[sin.dim - 1] == 1);
-    check(same && packed, "cos and sin have the same strides, and their last axis is contiguous");
+    CHECK(same && packed, "cos and sin have the same strides, and their last axis is contiguous");
 
-    for (const Tensor* t : {&x, &y}) check(r.channels == 1 || t->stride[t->dim - 1] == 1, "the last axis is contiguous");
+    for (const Tensor* t : {&x, &y}) CHECK(r.channels == 1 || t->stride[t->dim - 1] == 1, "the last axis is contiguous");
     r.x = x.data, r.y = y.data, r.cos = cos.data, r.sin = sin.data;
     r.x_batch = stride_of(x, axes.batch), r.x_head = stride_of(x, axes.heads), r.x_token = stride_of(x, axes.tokens);
     r.y_batch = stride_of(y, axes.batch), r.y_head = stride_of(y, axes.heads), r.y_token = stride_of(y, axes.tokens);
@@ -256,7 +258,7 @@ Turn turn_from(const Value* v) { return {int64_t(v[0]), int64_t(v[1]), int64_t(v
 void rotate(Value* stack, uint64_t, uint64_t) {
     Tensor x = tensor(stack[0]), cos = tensor(stack[1]), sin = tensor(stack[2]);
     const Turn turn = turn_from(stack + 3);
-    check(kernel_dtype(x.dtype) >= 0 && x.dim >= 2 && x.dim <= 4, "x is floating and has 2 to 4 axes");
+    CHECK(kernel_dtype(x.dtype) >= 0 && x.dim >= 2 && x.dim <= 4, "x is floating and has 2 to 4 axes");
     Tensor y = empty_like(x, ITEM_BYTES[kernel_dtype(x.dtype)]);
     run({describe(x, y, cos, sin, turn)});
     stack[0] = y.release();
@@ -271,14 +273,14 @@ void rotate_out(Value* stack, uint64_t, uint64_t) {
     Tensor x = tensor(stack[0]), cos = tensor(stack[1]), sin = tensor(stack[2]), out = tensor(stack[7]);
     bool same = out.dim == x.dim && out.dtype == x.dtype;
     for (int64_t i = 0; same && i < x.dim; i++) same = out.size[i] == x.size[i];
-    check(same, "out has the shape and dtype of x: " + x.shape() + ", got " + out.shape());
+    CHECK(same, "out has the shape and dtype of x: " + x.shape() + ", got " + out.shape());
     run({describe(x, out, cos, sin, turn_from(stack + 3))});
 }
 // rotate_pair(q, k, cos, sin, …) -> (q', k')
 void rotate_pair(Value* stack, uint64_t, uint64_t) {
     Tensor q = tensor(stack[0]), k = tensor(stack[1]), cos = tensor(stack[2]), sin = tensor(stack[3]);
     const Turn turn = turn_from(stack + 4);
-    for (const Tensor* t : {&q, &k}) check(kernel_dtype(t->dtype) >= 0 && t->dim >= 2 && t->dim <= 4, "q and k are floating and have 2 to 4 axes");
+    for (const Tensor* t : {&q, &k}) CHECK(kernel_dtype(t->dtype) >= 0 && t->dim >= 2 && t->dim <= 4, "q and k are floating and have 2 to 4 axes");
     Tensor q_out = empty_like(q, ITEM_BYTES[kernel_dtype(q.dtype)]), k_out = empty_like(k, ITEM_BYTES[kernel_dtype(k.dtype)]);
     run({describe(q, q_out, cos, sin, turn), describe(k, k_out, cos, sin, turn)});
     stack[0] = q_out.release(), stack[1] = k_out.release();
@@ -298,10 +300,10 @@ void table_range(int64_t begin, int64_t end, void* context) { ropewalk_cos_sin(s
 void cos_sin(Value* stack, uint64_t, uint64_t) {
     Tensor phases = tensor(stack[0]);
     const bool is_double = bool(stack[2]);
-    check(phases.dtype == aoti_torch_dtype_int64() && phases.dim >= 1 && phases.dim <= 4, "phases are int64 and have 1 to 4 axes");
+    CHECK(phases.dtype == aoti_torch_dtype_int64() && phases.dim >= 1 && phases.dim <= 4, "phases are int64 and have 1 to 4 axes");
     int64_t stride[4], expected = 1;
     for (int64_t i = phases.dim - 1; i >= 0; i--) {
-        check(phases.size[i] <= 1 || phases.stride[i] == expected || !phases.elements(), "phases are contiguous");
+        CHECK(phases.size[i] <= 1 || phases.stride[i] == expected || !phases.elements(), "phases are contiguous");
         stride[i] = expected;
         expected *= phases.size[i] > 1 ? phases.size[i] : 1;
     }
@@ -321,9 +323,9 @@ void cos_sin(Value* stack, uint64_t, uint64_t) {
 // norm_rotate(x, cos, sin, …, weight, epsilon) -> y: RMSNorm over each head, then the rotation
 void norm_rotate(Value* stack, uint64_t, uint64_t) {
     Tensor x = tensor(stack[0]), cos = tensor(stack[1]), sin = tensor(stack[2]), weight = tensor(stack[7]);
-    check(kernel_dtype(x.dtype) >= 0 && x.dim >= 2 && x.dim <= 4, "x is floating and has 2 to 4 axes");
+    CHECK(kernel_dtype(x.dtype) >= 0 && x.dim >= 2 && x.dim <= 4, "x is floating and has 2 to 4 axes");
     const bool fits = weight.dim == 1 && weight.size[0] == x.size[x.dim - 1] && weight.dtype == cos.dtype;
-    check(fits && (weight.size[0] <= 1 || weight.stride[0] == 1), "weight has one number a channel, contiguous, in the dtype of cos");
+    CHECK(fits && (weight.size[0] <= 1 || weight.stride[0] == 1), "weight has one number a channel, contiguous, in the dtype of cos");
     Tensor y = empty_like(x, ITEM_BYTES[kernel_dtype(x.dtype)]);
     ropewalk_rotation r = describe(x, y, cos, sin, turn_from(stack + 3));
     r.weight = weight.data, r.epsilon = real(stack[8]), r.stream = 0;
