@@ -25,6 +25,7 @@ from ropewalk.cli import doctor, main, output, verdict
 from ropewalk.cli.base import Command
 from ropewalk.cli.text import cells, pad, wrap
 from ropewalk.encodings import ENCODINGS
+from ropewalk.kernels import cpu
 from ropewalk.measure.decay import Curve, Decay
 from ropewalk.version import __version__
 
@@ -257,7 +258,7 @@ def test_order_takes_the_pairs_of_the_articles() -> None:
         assert told == {name: name != "nope" for name in NAMES}
     text = " ".join(run("order").stdout.split())
     assert text.count("Without an encoding both orders give the same output to rounding") == 2
-    assert text.count("the other 11 tell them apart") == 2
+    assert text.count(f"the other {len(NAMES) - 1} tell them apart") == 2
 
 
 def test_order_says_why_a_mirror_image_is_not_seen() -> None:
@@ -363,6 +364,16 @@ def test_doctor_names_what_is_missing(package: str, code: int, line: str, monkey
     result = run("doctor", code=code)
     assert re.search(rf"^{package} +not installed: {re.escape(line)}$", result.stdout, re.MULTILINE)
     assert ("missing: numpy" in result.stderr) == (code == 1)
+
+
+def test_doctor_says_in_both_languages_that_kernels_were_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "KERNELS", cpu.Kernels(None, cpu.NOT_BUILT))
+    found = document("doctor")
+    assert (found["kernels"], found["rotation"], found["built"]) == ([], "eager", False)
+    assert cpu.NOT_BUILT in run("doctor", "--lang", "en").stdout
+    japanese = run("doctor", "--lang", "ja").stdout
+    assert "ビルドされていません" in japanese
+    assert cpu.NOT_BUILT not in japanese
 
 
 def test_doctor_reports_a_torch_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:

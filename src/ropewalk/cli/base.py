@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import sys
@@ -105,6 +106,8 @@ class Program(_Page, click.Group):
         args = sys.argv[1:] if args is None else list(args)
         spoken = _language_in(args)
         extra["standalone_mode"] = False
+        # Missing kernels are logged, in English, for users of Python; here `doctor` tells of them, in either language.
+        logging.getLogger("ropewalk").addHandler(logging.NullHandler())
         for stream in (sys.stdout, sys.stderr):
             with suppress(AttributeError, ValueError):  # a character the terminal lacks is shown as "?", not a crash
                 stream.reconfigure(errors="replace")  # type: ignore[union-attr]

@@ -99,10 +99,11 @@ def _kernels() -> dict[str, Any]:
     try:
         from ropewalk.kernels import cpu
     except Exception as error:  # without torch there is nothing to look for
-        return {"kernels": [], "rotation": "eager", "no_kernels": f"{type(error).__name__}: {error}"}
+        return {"kernels": [], "rotation": "eager", "built": None, "no_kernels": f"{type(error).__name__}: {error}"}
+    reason = cpu.KERNELS.reason
     if cpu.KERNELS.library is None:
-        return {"kernels": [], "rotation": "eager", "no_kernels": cpu.KERNELS.reason}
-    return {"kernels": [f"cpu {cpu.KERNELS.isa}"], "rotation": "native", "no_kernels": None}
+        return {"kernels": [], "rotation": "eager", "built": reason != cpu.NOT_BUILT, "no_kernels": reason}
+    return {"kernels": [f"cpu {cpu.KERNELS.isa}"], "rotation": "native", "built": True, "no_kernels": None}
 
 
 def report(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -124,9 +125,11 @@ def report(found: dict[str, Any]) -> list[tuple[str, str]]:
             f"{torch['threads']}（コア数は {torch['cores']}）",
         )
         lines += [(say("threads", "スレッド"), threads), (say("devices", "デバイス"), ", ".join(torch["devices"]))]
+    why = found["no_kernels"]
+    why_ja = "ビルドされていません。インストール時に C++ コンパイラがありましたか？" if found["built"] is False else why
     kernels = ", ".join(found["kernels"]) or say(
-        f"none; rotation runs as plain PyTorch (eager): {found['no_kernels']}",
-        f"なし。回転は通常の PyTorch の演算（eager）で行います: {found['no_kernels']}",
+        f"none; rotation runs as plain PyTorch (eager): {why}",
+        f"なし。回転は通常の PyTorch の演算（eager）で行います: {why_ja}",
     )
     locale = " ".join(f"{name}={value}" for name, value in found["locale"].items() if value)
     lines += [
