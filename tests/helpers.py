@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ropewalk import (
+    ENCODINGS,
     FIRE,
     KERPLE,
     T5,
@@ -32,6 +34,7 @@ from ropewalk import (
     XPos,
     YaRN,
     attend,
+    build,
 )
 
 DIM, HEADS, KV_HEADS, HEAD_DIM = 20, 6, 2, 8  # heads: not a power of two; kv heads: neither 1 nor all; all different
@@ -115,7 +118,6 @@ CASES = [
     _case("rope-partial-interleaved", lambda: RoPE(HEAD_DIM, rotary_dim=6, layout="interleaved")),
     _case("rope-trailing", lambda: RoPE(HEAD_DIM, rotary_dim=4, place="trailing")),
     _case("rope-trailing-interleaved", lambda: RoPE(HEAD_DIM, rotary_dim=2, place="trailing", layout="interleaved")),
-    _case("rope-eager", lambda: RoPE(HEAD_DIM, impl="eager")),
     _case("rope-float32", lambda: RoPE(HEAD_DIM, precision="float32"), far=901, exact=False),
     _case(
         "rope-yarn", lambda: RoPE(HEAD_DIM, extension=YaRN(factor=4, original_length=64, mscale=1, mscale_all_dim=2))
@@ -139,6 +141,13 @@ CASES = [
     ),
 ]
 """Every encoding in every manner in which it can be built: all options, and several at once."""
+
+_listed = {type(e) for case in CASES for e in case.make().modules()}
+CASES += [
+    _case(cls.name, partial(build, cls.name, dim=DIM, heads=HEADS, head_dim=HEAD_DIM))
+    for cls in ENCODINGS
+    if cls not in _listed
+]  # so that the laws hold a new encoding from the moment it is registered
 
 
 def by_id(cases: list[Case]) -> dict[str, Any]:
