@@ -79,6 +79,8 @@ REFUSALS: list[Refusal] = [
     (lambda: ropewalk.RoPe, AttributeError, "module 'ropewalk' has no attribute 'RoPe'"),
     # Protocol
     (lambda: Compose(), ValueError, r"Compose needs at least one encoding, e\.g\. Compose\(Learned\("),
+    (lambda: Compose(NoPE(), 3), ValueError, r"^Compose takes encodings, got 3$"),
+    (lambda: Compose(ALiBi), ValueError, r"ALiBi'>; make one first, e\.g\. ALiBi\(heads=8\)"),
     (lambda: Compose(ALiBi(4), NoPE(), T5(8)), ValueError, r"made for different numbers of heads: \['4', '8'\]"),
     (lambda: Learned(8).embed(X, MANY), ValueError, "takes one position a token, these positions have 3 axes"),
     (

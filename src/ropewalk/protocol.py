@@ -191,7 +191,7 @@ class Compose(PositionalEncoding):
     False
 
     Raises:
-        ValueError: without any part, or with parts made for different numbers of heads.
+        ValueError: without any part, with one that is no encoding, or with parts made for different numbers of heads.
     """
 
     name: ClassVar[str] = "compose"
@@ -203,6 +203,10 @@ class Compose(PositionalEncoding):
             raise ValueError(
                 "Compose needs at least one encoding, e.g. Compose(Learned(dim=64, length=512), ALiBi(heads=8))"
             )
+        for e in encodings:
+            if not isinstance(e, PositionalEncoding):
+                hint = "; make one first, e.g. ALiBi(heads=8)" if isinstance(e, type) else ""
+                raise ValueError(f"Compose takes encodings, got {e!r}{hint}")
         self.parts = nn.ModuleList(encodings)
         leaves = [e for e in self.modules() if isinstance(e, PositionalEncoding) and not isinstance(e, Compose)]
         turned_and_read = any(_overrides(type(e), "query") for e in leaves) and any(
