@@ -176,7 +176,7 @@ def _places(say: Say, language: Language) -> str:
 
 def _compare(found: Found, say: Say, language: Language) -> str:
     c = found.compared
-    keys = ", ".join(map(str, c.keys)) if say("en", "ja") == "en" else "、".join(map(str, c.keys))
+    keys = say(", ", "、").join(map(str, c.keys))
     head = [
         say("encoding", "位置符号化"),
         *(say(f"distance {key - c.query}", f"距離 {key - c.query}") for key in c.keys),

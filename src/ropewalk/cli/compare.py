@@ -112,9 +112,8 @@ def show(found: Comparison) -> None:
     column = 3 + max(
         *(len(f"distance {k - found.query}") for k in found.keys), *(len(f"{s.score:.4f}") for s in found.rows)
     )
-    fits = max(
-        1, (out.width - 17 - (digits + 4 + BAR if with_bars else 0)) // column
-    )  # numbers are never cut: a second table
+    # Numbers are never cut: what does not fit makes a second table.
+    fits = max(1, (out.width - 17 - (digits + 4 + BAR if with_bars else 0)) // column)
     for start in range(0, len(found.keys), fits):
         here = range(start, min(start + fits, len(found.keys)))
         drawn = output.table()

@@ -82,7 +82,7 @@ class FIRE(PositionalEncoding):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """C = 0.1, L = threshold, and the network drawn anew."""
+        """Set c to 0.1 and L to the threshold, and draw the network anew."""
         nn.init.constant_(self.c, 0.1)
         nn.init.constant_(self.stretch, 1.0)
         for layer in self.network:

@@ -23,8 +23,8 @@ class KERPLE(PositionalEncoding):
 
     Where they differ: the paper's equation 1 has the kernel inside the 1/√head_dim, the authors' code adds it to scores
     already scaled, as here. Their code cuts the parameters at 0.01 in every forward pass; here they are kept positive
-    by construction (r1 = exp u; r2 = exp u, for power 2/(1 + exp -u)), so that gradients never stop. They use one
-    object for all layers.
+    by construction (r1 = exp u; r2 = exp u, for power 2/(1 + exp -u), always below 2), so that gradients never stop.
+    They use one object for all layers.
 
     Args:
         heads: number of query heads, each with its own r1 and r2.

@@ -78,13 +78,12 @@ class Learned(PositionalEncoding):
         nn.init.normal_(self.embedding.weight, std=self.std)
 
     def embed(self, x: Tensor, pos: PositionsLike) -> Tensor:
-        """X plus the row of each position."""
+        """Each embedding plus the row of its position."""
         pos = Positions.of(pos).to(x.device)
         check_tokens(x, pos, "x")
         expect(x.shape[-1] == self.dim, f"x has {x.shape[-1]} channels, this table has dim={self.dim}")
-        if (
-            not torch.compiler.is_compiling()
-        ):  # a compiled graph cannot stop to look; its lookup checks bounds by itself
+        # A compiled graph cannot stop to look; its lookup checks bounds by itself.
+        if not torch.compiler.is_compiling():
             low, high = pos.span()
             expect(low >= 0, f"position {low} is negative, and a learned table begins at 0")
             expect(

@@ -113,12 +113,12 @@ class XPos(RoPE):
             )
 
         def make() -> tuple[Tensor, Tensor]:
-            theta = angles(pos, self.spectrum, device=x.device)
+            turned = angles(pos, self.spectrum, device=x.device)
             pair = torch.arange(self.rotary_dim // 2, dtype=torch.float64, device=x.device)
             zeta = (2 * pair / self.rotary_dim + 0.4) / 1.4
             exponent = (pos.ids.to(x.device) - self.reference)[..., None] * (power / self.scale_base)
             factor = zeta**exponent
-            return (theta.cos() * factor).to(work), (theta.sin() * factor).to(work)
+            return (turned.cos() * factor).to(work), (turned.sin() * factor).to(work)
 
         key = ("xpos", self.spectrum, self.scale_base, self.reference, power, work, x.device)
         return pos.remember(key, make)

@@ -99,12 +99,11 @@ def decay(
         q, k, pairs = one[None], other[None], 1
     curves = []
     for name, encoding in drawn.items():
+        some_at_once = zip(torch.split(q, 64), torch.split(k, 64), strict=True)  # to bound the memory
         found = torch.cat(
             [
                 raw_scores(encoding, some, others[:, None].expand(-1, length + 1, dim), query, at)
-                for some, others in zip(
-                    torch.split(q, 64), torch.split(k, 64), strict=True
-                )  # a bounded number of pairs at once
+                for some, others in some_at_once
             ]
         ).double()
         spread = tuple(found.std(0).tolist()) if pairs > 1 else None
