@@ -121,7 +121,7 @@ def _native(phases: Tensor, factor: float, dtype: torch.dtype) -> tuple[Tensor, 
 
     if cpu.refuses((phases,)) is not None:
         return None
-    cos, sin = cpu.call("cos_sin", (phases.contiguous(), factor, dtype == torch.float64))
+    cos, sin = cpu.call("cos_sin", (phases.contiguous(),), factor, dtype == torch.float64)
     return cos, sin
 
 

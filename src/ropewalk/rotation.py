@@ -200,17 +200,18 @@ def _native(
     """
     if impl == "eager":
         return NotImplemented
-    if impl not in get_args(Impl):
+    if impl != "auto" and impl != "native":
         raise ValueError(f"impl is 'auto', 'eager' or 'native', got {impl!r}")
     from ropewalk.kernels import cpu
 
-    problem = cpu.refuses((*xs, cos, sin))
+    tensors = (*xs, cos, sin)
+    problem = cpu.refuses(tensors)
     if problem is None and layout in cpu.LAYOUTS and (place == "leading" or place == "trailing"):
         if not name.endswith(("_", "_out")):  # a copy in rows is cheaper than the eager form, and gives the same bits
-            xs = tuple(x if x.stride(-1) == 1 else x.contiguous() for x in xs)
+            tensors = (*[x if x.stride(-1) == 1 else x.contiguous() for x in xs], cos, sin)
         first = 0 if place == "leading" else xs[0].shape[-1] - 2 * cos.shape[-1]
         try:
-            return cpu.call(name, (*xs, cos, sin, cpu.LAYOUTS[layout], seq_dim, first, inverse, *more))
+            return cpu.call(name, tensors, cpu.LAYOUTS[layout], seq_dim, first, inverse, *more)
         except ValueError as error:
             problem = str(error)
     if impl == "native":

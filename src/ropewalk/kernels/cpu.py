@@ -51,21 +51,27 @@ def refuses(tensors: tuple[Tensor, ...]) -> str | None:
     for t in tensors:
         if not t.is_cpu:
             return f"a tensor is on {t.device}"
-        if type(t) is not Tensor and type(t) is not torch.nn.Parameter:
+        if type(t) is not Tensor and type(t) is not torch.nn.Parameter:  # DTensor, say, whose rules the eager form has
             return f"a tensor is a {type(t).__name__}"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func is at work, for which the eager form is right as it stands"
     return None
 
 
-def call(name: str, arguments: tuple[Any, ...]) -> Any:
+def call(name: str, tensors: tuple[Tensor, ...], *rest: Any) -> Any:
     """Call an operator; around autograd where no gradient is wanted, whose bookkeeping costs more than a short turn."""
     operator = OPERATORS[name]
-    tensors = [a for a in arguments if isinstance(a, Tensor)]
-    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
-        return operator(*arguments)
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and _any_learns((*tensors, *rest))):
+        return operator(*tensors, *rest)
     with torch._C._AutoDispatchBelowAutograd():
-        return operator(*arguments)
+        return operator(*tensors, *rest)
+
+
+def _any_learns(arguments: tuple[Any, ...]) -> bool:
+    for argument in arguments:  # noqa: SIM110  # a generator would cost more than the loop, at every call
+        if isinstance(argument, Tensor) and argument.requires_grad:
+            return True
+    return False
 
 
 def _load() -> ctypes.CDLL:
