@@ -337,15 +337,20 @@ def test_history_leaves_no_trace(case: Case) -> None:
     x, pos = fresh.tokens(2, N), fresh.arange(N)
     expected = fresh(x, pos)
     used = Model(case)
-    shared = used.arange(N)
+    shared, q = used.arange(N), torch.randn(1, HEADS, N, HEAD_DIM)
+
+    def warm_up(dtype: torch.dtype) -> None:
+        """Through the same positions, which remember."""
+        used.encoding.query_key(q.to(dtype), q.to(dtype), shared)
+        used.encoding.embed(used.tokens(1, N).to(dtype), shared)
+
+    for dtype in (torch.bfloat16, torch.float32, torch.float16):
+        warm_up(dtype)
     used(x[:, :5], used.arange(5))  # shorter
     used(used.tokens(1, 30), used.arange(30, 2))  # longer, elsewhere
     used(x, used.arange(N, 7))  # same length, another start
-    torch.testing.assert_close(used(x, shared), expected, rtol=0, atol=0)
-    q = torch.randn(1, HEADS, N, HEAD_DIM)
-    for dtype in (torch.bfloat16, torch.float32, torch.float16):  # through the same positions, which remember
-        used.encoding.query_key(q.to(dtype), q.to(dtype), shared)
-        used.encoding.embed(used.tokens(1, N).to(dtype), shared)
+    assert torch.equal(used(x, shared), expected)
+    warm_up(torch.bfloat16)
     assert torch.equal(used(x, shared), expected)
     assert torch.equal(fresh(x, pos), expected)
 
