@@ -39,6 +39,7 @@ from ropewalk import (
     build,
     cos_sin,
     geometric,
+    norm_rotate,
     rotate,
 )
 from ropewalk.attention import scores
@@ -174,6 +175,16 @@ REFUSALS: list[Refusal] = [
         lambda: turn(Q.to("meta"), COS.to("meta"), SIN.to("meta"), impl="native"),
         ValueError,
         "impl='native' cannot serve this: .*; impl='auto' takes the eager form",
+    ),
+    (
+        lambda: norm_rotate(Q, torch.ones(6), COS, SIN, layout="half"),
+        ValueError,
+        r"weight has one number for each of the 8 channels, got shape \(6,\)",
+    ),
+    (
+        lambda: norm_rotate(Q, torch.ones(8), COS, SIN, layout="half", epsilon=-1.0),
+        ValueError,
+        r"epsilon is 0 or more, got -1\.0",
     ),
     # Attention
     (
