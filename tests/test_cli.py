@@ -458,16 +458,24 @@ def test_a_file_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch:
         ("decay --encodings x", "there is no encoding 'x'", "「x」という位置符号化はありません"),
         ("order --encodings x --json", "there is no encoding 'x'", "「x」という位置符号化はありません"),
         ("compare --encodings ,", "there is no name in it", "名前がありません"),
-        ("compare --dim 7", r"'--dim': '7' is not an even whole number, 2 or more", "「7」ではなく、2 以上の偶数です"),
+        (
+            "compare --dim 7",
+            r"'--dim': '7' is not an even whole number, 2 or more",
+            "「7」は使えません。2 以上の偶数を指定してください",
+        ),
         ("compare --dim 0", r"'0' is not an even whole number", "2 以上の偶数"),
-        ("compare --dim many", r"'many' is not an even", "「many」ではなく"),
+        ("compare --dim many", r"'many' is not an even", "「many」は使えません"),
         ("compare --query -1", r"'-1' is not a whole number, 0 or more", "0 以上の整数"),
         ("compare --seed 99999999999999999999", "is not a whole number, 0 or more", "0 以上の整数"),
         ("compare --keys 3,-1", r"'3,-1' is not a list of positions", "3,5,20 のように"),
         ("compare --keys 3,,5", r"'3,,5' is not a list of positions", "3,5,20 のように"),
         ("compare --vectors none.npy", r"'none.npy' is not 'ones', 'random', or a .npy file that exists", "存在する"),
-        ("compare --vectors one", "is not 'ones', 'random'", "「one」ではなく"),
-        ("compare --plot x.jpg", r"'x.jpg' does not end with one of .png, .svg, .pdf", "のどれかで終わる名前です"),
+        ("compare --vectors one", "is not 'ones', 'random'", "「one」は使えません"),
+        (
+            "compare --plot x.jpg",
+            r"'x.jpg' does not end with one of .png, .svg, .pdf",
+            "のどれかで終わる名前にしてください",
+        ),
         ("compare --keys 3000000", "positions run from 0 to 1,000,000", "この指定では計算できません"),
         ("compare --dim 100000000", r"need tensors of 2,100,000,000 numbers, more than 268,435,456", "テンソル"),
         ("decay --length 0", r"'0' is not a whole number, 1 or more", "1 以上の整数"),
@@ -479,7 +487,7 @@ def test_a_file_that_cannot_be_written_is_a_failure(tmp_path: Path, monkeypatch:
         ("order 'a b' 'a c'", r"only the first has \['b'\] and only the second \['c'\]", "同じ語を別の順に"),
         ("order 'a b' 'a b'", "the same order of the same tokens", "同じ語を別の順に"),
         ("order --dim 20000", "need tensors of", "テンソル"),
-        ("demo -o x.txt", r"'x.txt' does not end with one of .html, .htm", "のどれかで終わる名前です"),
+        ("demo -o x.txt", r"'x.txt' does not end with one of .html, .htm", "のどれかで終わる名前にしてください"),
         ("compare --lnag ja", "No such option '?--lnag", "--lnag というオプションはありません"),
         ("compare --dim", "'--dim' requires an argument", "オプション --dim の書き方が違います"),
         ("compare --json=1", "'--json' does not take a value", "オプション --json の書き方が違います"),
@@ -504,7 +512,10 @@ def test_wrong_usage(args: str, en: str, ja: str, tmp_path: Path, monkeypatch: p
 
 def test_a_language_that_does_not_exist() -> None:
     assert "'fr' is not one of ja, en" in run("compare", "--lang", "fr", code=2).stderr
-    assert "「fr」ではなく、ja, en のどれかです" in run("compare", "--lang", "fr", code=2, LC_ALL="ja_JP.UTF-8").stderr
+    assert (
+        "「fr」は使えません。ja, en のどれかを指定してください"
+        in run("compare", "--lang", "fr", code=2, LC_ALL="ja_JP.UTF-8").stderr
+    )
 
 
 def test_vectors_that_do_not_fit(tmp_path: Path) -> None:

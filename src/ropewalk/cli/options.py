@@ -38,7 +38,11 @@ class Pick(_Type):
         if value not in self.words:
             names = ", ".join(self.words)
             self.fail(
-                say(f"{value!r} is not one of {names}.", f"「{value}」ではなく、{names} のどれかです"), param, ctx
+                say(
+                    f"{value!r} is not one of {names}.", f"「{value}」は使えません。{names} のどれかを指定してください"
+                ),
+                param,
+                ctx,
             )
         return str(value)
 
@@ -62,7 +66,7 @@ class Whole(_Type):
             self.fail(
                 say(
                     f"{value!r} is not {kind}, {self.least} or more.",
-                    f"「{value}」ではなく、{self.least} 以上の{kind}です",
+                    f"「{value}」は使えません。{self.least} 以上の{kind}を指定してください",
                 ),
                 param,
                 ctx,
@@ -85,7 +89,7 @@ class Positions(_Type):
             self.fail(
                 say(
                     f"{value!r} is not a list of positions, 0 or more, such as 3,5,20.",
-                    f"「{value}」ではなく、3,5,20 のように 0 以上の位置を並べます",
+                    f"「{value}」は使えません。3,5,20 のように 0 以上の位置を並べてください",
                 ),
                 param,
                 ctx,
@@ -122,7 +126,7 @@ class Vectors(_Type):
             self.fail(
                 say(
                     f"{value!r} is not 'ones', 'random', or a .npy file that exists.",
-                    f"「{value}」ではなく、ones、random、または存在する .npy ファイルです",
+                    f"「{value}」は使えません。ones、random、または存在する .npy ファイルを指定してください",
                 ),
                 param,
                 ctx,
@@ -145,7 +149,7 @@ class Target(_Type):
             self.fail(
                 say(
                     f"{str(value)!r} does not end with one of {kinds}.",
-                    f"「{value}」ではなく、{kinds} のどれかで終わる名前です",
+                    f"「{value}」は使えません。{kinds} のどれかで終わる名前にしてください",
                 ),
                 param,
                 ctx,

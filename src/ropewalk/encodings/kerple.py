@@ -79,7 +79,10 @@ class KERPLE(PositionalEncoding):
         top = math.inf if self.kernel == "log" else 2.0
         if one.device.type != "meta":
             expect(bool((one > 0).all()), f"r1 is above 0, got {r1}")
-            expect(bool(((two > 0) & (two < top)).all()), f"r2 is above 0 and below {top}, got {r2}")
+            expect(
+                bool(((two > 0) & (two < top)).all()),
+                f"r2 is above 0{'' if top == math.inf else ' and below 2'}, got {r2}",
+            )
         self.raw_r1.copy_(one.log().expand(self.heads))
         self.raw_r2.copy_((two.log() if self.kernel == "log" else (two / (2 - two)).log()).expand(self.heads))
         return self
