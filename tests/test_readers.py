@@ -367,7 +367,15 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     (llama(rope_scaling={"full_attention": {"rope_type": "default"}}), "all layers of llama rotate alike"),
     (llama(rope_scaling={**YARN, "mrope_section": [1, 2, 3]}), "mrope_section is not read"),
     (llama(n_head=9), "num_attention_heads = 8 and n_head = 9 are the same thing and disagree"),
-    ({"model_type": "qwen2_vl", "head_dim": 16, "rope_scaling": {"mrope_section": [2, 3]}}, "for 5 pairs, .* has 8"),
+    ({"model_type": "qwen2_vl", "head_dim": 16, "rope_scaling": {"mrope_section": [1, 2, 2]}}, "for 5 pairs, .* has 8"),
+    ({"model_type": "qwen2_vl", "head_dim": 16, "rope_scaling": {"mrope_section": [4, 4]}}, "2 entries, .* for 3 axes"),
+    (
+        {"model_type": "deepseek_v3", "qk_nope_head_dim": 8, "qk_rope_head_dim": 7},
+        "qk_rope_head_dim is even and at least 2, got 7",
+    ),
+    (llama(nope_layer_interval=4), "nope_layer_interval is not read"),
+    (llama(long_factor=[1.0] * 8), "long_factor is not read"),
+    (llama(use_rope=False), "use_rope = false, but llama rotates"),
     ({"model_type": "qwen2_vl", "head_dim": 16, "rope_scaling": {"mrope_section": [2.5, 3, 3]}}, "whole numbers"),
     (
         {
@@ -781,10 +789,39 @@ def test_params_json() -> None:
     assert "base-assumed" in {a.code for a in old.warnings}
 
 
+def test_params_json_of_llama_4() -> None:
+    llama4 = {
+        **META,
+        "n_layers": 8,
+        "use_scaled_rope": True,
+        "rope_scaling_factor": 16,
+        "rope_high_freq_factor": 1,
+        "nope_layer_interval": 4,
+        "attn_temperature_tuning": 4,
+        "use_qk_norm": True,
+    }
+    plan = from_config(llama4)
+    assert [layer.kind for layer in plan.layers] == (["rope"] * 3 + ["none"]) * 2
+    assert plan.layers[0].extension == Llama3(16, 8192, 1.0, 1)
+    assert plan.layers[0].temperature is None
+    assert plan.layers[3].temperature == Temperature(0.1, 8192, shift=1)
+    cold = from_config({**llama4, "attn_temperature_tuning": False})
+    assert cold.layers[3].temperature is None
+
+
+def test_published_keys_that_no_code_reads_do_not_stop_the_reader() -> None:
+    bloom = from_config({"model_type": "bloom", "n_embed": 64, "n_layer": 2, "n_head": 4, "offset_alibi": 100})
+    assert only(bloom).encoding == "alibi"
+    modern = {"model_type": "modernbert", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 3}
+    assert from_config({**modern, "position_embedding_type": "absolute"}).layers == from_config(modern).layers
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"dim": None}, "dim is missing"),
+        ({"nope_layer_interval": 0}, "nope_layer_interval is a whole number from 1"),
+        ({"nope_layer_interval": 4, "n_layers": None}, "n_layers is missing"),
         ({"dim": 4097}, "dim = 4097 is no multiple of n_heads = 32"),
         ({"dim": 96}, "even, got 3"),
         ({"rope_scaling_factor": 8}, "rope_scaling_factor needs use_scaled_rope"),
@@ -1041,6 +1078,36 @@ def test_gguf_extensions(tmp_path: Path) -> None:
     ]
     long = extension(lists, rope__scaling__original_context_length=2048, rope__scaling__attn_factor=1.25)
     assert long == LongRoPE([1.0] * 8, freqs, 2048, attention_factor=1.25, factor=4.0)
+
+
+def test_gguf_ministral(tmp_path: Path) -> None:
+    more = {
+        "rope__scaling__type": "yarn",
+        "rope__scaling__factor": 16.0,
+        "rope__scaling__original_context_length": 16384,
+        "rope__scaling__yarn_log_multiplier": 1.0,
+        "attention__temperature_scale": 0.5,
+    }
+    layer = only(read_gguf(tmp_path, gguf_bytes(gguf_of("mistral3", **more))))
+    spectrum = layer.spectrum()
+    assert spectrum is not None
+    assert (spectrum.attention_factor, spectrum.softmax_multiplier) == (1.0, 1.0)  # 1.277 if the key were passed over
+    assert layer.temperature == Temperature(0.5, 16384)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "more", "message"),
+    [
+        ("llama", {"rope__scaling__type": "longrope"}, "the tensors of its factors are missing"),
+        ("llama", {"rope__scaling__factor": 2.0, "rope__scaling__attn_factor": 1.5}, "attn_factor = 1.5 is read for"),
+        ("llama", {"attention__temperature_scale": 0.5}, "temperature_scale = 0.5 is read for mistral3"),
+    ],
+)
+def test_gguf_keys_that_would_be_passed_over(
+    tmp_path: Path, architecture: str, more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_gguf(tmp_path, gguf_bytes(gguf_of(architecture, **more)))
 
 
 def test_gguf_deepseek_and_gemma(tmp_path: Path) -> None:

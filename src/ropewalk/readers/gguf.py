@@ -7,6 +7,7 @@ stepped over, and everything is checked against what is left of the file. Tests 
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from ropewalk.plans import Advice, LayerPlan, RotaryPlan
 from ropewalk.readers import advice
 from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys
 from ropewalk.rotation import Layout, Place
+from ropewalk.temperature import Temperature
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -275,7 +277,16 @@ def _layers(
     depends = extension is not None and extension.depends_on_length
     original = getattr(extension, "original_length", None)
     layer = LayerPlan(
-        "rope", "", head, width, place, layout, base, extension, default_length=original if depends else None
+        "rope",
+        "",
+        head,
+        width,
+        place,
+        layout,
+        base,
+        extension,
+        temperature=_temperature(keys, architecture, original),
+        default_length=original if depends else None,
     )
     try:
         layer.spectrum()
@@ -293,6 +304,16 @@ def _layers(
     far = replace(layer, label="full_attention")
     keys.ignore("attention.sliding_window_pattern")
     return tuple(far if (i + 1) % every == 0 else near for i in range(count))
+
+
+def _temperature(keys: Keys, architecture: str, original: int | None) -> Temperature | None:
+    """Ministral 3's query temperature, a step every trained length."""
+    scale = keys.number("attention.temperature_scale", low=0)
+    if not scale:
+        return None
+    if architecture != "mistral3" or original is None or keys.has("attention.temperature_length"):
+        raise ValueError(f"{architecture}.attention.temperature_scale = {scale:g} is read for mistral3 with yarn only")
+    return Temperature(scale, original)
 
 
 def _widths(keys: Keys, architecture: str, heads: int | None) -> tuple[int, int, Place]:
@@ -331,13 +352,20 @@ def _extension(
         found = _yarn(keys, architecture, factor, original or length, attention, told)
     elif kind == "linear":
         found = Linear(factor) if factor not in (None, 0, 1) and factor is not None else None
-    elif kind not in ("none", "longrope"):
+    elif kind == "longrope":
+        raise ValueError(f"{architecture}.rope.scaling.type is longrope, but the tensors of its factors are missing")
+    elif kind != "none":
         raise ValueError(f"{architecture}.rope.scaling.type is none, linear, yarn or longrope, got {kind!r:.60}")
+    if attention not in (None, 1) and not isinstance(found, (YaRN, LongRoPE)):
+        raise ValueError(f"{architecture}.rope.scaling.attn_factor = {attention:g} is read for yarn and longrope only")
     freqs = header.factors.get(_FACTORS[0])
     if freqs is None:
         return found
     if len(freqs) != width // 2:
         raise ValueError(f"rope_freqs has {len(freqs)} factors for the {width // 2} pairs of a width of {width}")
+    if not all(0 < f < math.inf for f in freqs):
+        wrong = next(f for f in freqs if not 0 < f < math.inf)
+        raise ValueError(f"rope_freqs is a list of finite numbers above 0, it holds {wrong:g}")
     told.append(advice.gguf_freqs())
     each = PerPair(freqs)
     return each if found is None else Product((found, each))
@@ -362,6 +390,10 @@ def _yarn(
     plain = YaRN(factor, original, fast, slow)
     if log_multiplier and architecture in _MLA:  # 0.1 · mscale_all_dim: on the softmax, and not on cos and sin
         found = replace(plain, attention_factor=1.0, softmax_mscale=log_multiplier / 0.1)
+    elif log_multiplier:  # elsewhere it is mscale_all_dim itself, with an mscale of 1
+        if attention or given:
+            raise ValueError(f"{architecture} has an attention factor and a yarn_log_multiplier, which both set it")
+        found = replace(plain, mscale=1.0, mscale_all_dim=log_multiplier)
     elif attention or given:  # llama.cpp multiplies it onto its own 0.1 · ln(factor) + 1
         found = replace(plain, attention_factor=(attention or 1.0) * (given or 1.0) * plain.table_factor(0))
     else:

@@ -180,9 +180,13 @@ def _plain_statements(keys: Keys, model: Model) -> None:
     kind = keys.values.get("position_embedding_type")
     if kind in _OF_ROTATION and kind != ("rope_neox" if model.family.layout == "interleaved" else "rope_gptj"):
         keys.ignore("position_embedding_type")
+    if kind == "absolute" and model.name == "modernbert":
+        keys.ignore("position_embedding_type")  # published so, and read by no code
     for flag in ("use_rotary_pos_emb", "use_rotary_emb", "use_rope"):
         if keys.values.get(flag) is True:
             keys.ignore(flag)
+        elif keys.values.get(flag) is False and model.family.rotates != "none":
+            raise ValueError(f"{keys.full(flag)} = false, but {model.name} rotates")
     for share in ("rotary_pct", "rotary_emb_fraction", "rotary_percent"):
         if keys.values.get(share) == 1:
             keys.ignore(share)

@@ -17,7 +17,8 @@ LONGEST = 1 << 48
 
 _ABOUT_POSITIONS = re.compile(
     r"rope|rotary|theta|alibi|yarn|(?:^|_)ntk|inv_freq|position_embedding_type|position_encoding|pos_encoding"
-    r"|relative_attention|rel_pos"
+    r"|relative_attention|rel_pos|nope_layer"
+    r"|^(?:attention_factor|beta_fast|beta_slow|long_factor|short_factor|low_freq_factor|high_freq_factor)$"
 )
 _ABOUT_ATTENTION = re.compile("att|position")
 _OFTEN_MISSPELT = (

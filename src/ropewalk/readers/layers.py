@@ -185,6 +185,8 @@ def _width(
 ) -> int:
     """How many channels turn."""
     if rope is not None:
+        if rope % 2:
+            raise ValueError(f"channels turn in pairs, so qk_rope_head_dim is even and at least 2, got {rope}")
         return rope
     if isinstance(extension, Proportional):
         return head
@@ -261,6 +263,10 @@ def _bands(family: Family, rotation: Rotation, sections: tuple[int, ...], width:
         raise ValueError(
             f"mrope_interleaved = {str(rotation.interleaved).lower()}, but this family deals out its pairs "
             f"{family.bands}"
+        )
+    if len(sections) != len(family.sections):
+        raise ValueError(
+            f"mrope_section has {len(sections)} entries, {list(sections)}, for {len(family.sections)} axes of positions"
         )
     bands: Bands = getattr(Bands, family.bands)(sections)
     if len(bands.axes) != width // 2:

@@ -9,8 +9,9 @@ from typing import Any
 from ropewalk.extensions import Llama3
 from ropewalk.plans import LayerPlan, RotaryPlan
 from ropewalk.readers import advice
-from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys
+from ropewalk.readers.keys import MOST_LAYERS, WIDEST, Keys, shown
 from ropewalk.rotation import Layout
+from ropewalk.temperature import Temperature
 
 LAYOUT: Layout = "interleaved"
 """Meta's weights pair neighbours; transformers permutes them into halves."""
@@ -26,7 +27,8 @@ def read_params(config: Mapping[str, Any], *, source: str = "params.json") -> Ro
 
     It states neither the length nor, often, the base: that is 10000 in Llama 1 and 2, and 500000 with
     `use_scaled_rope`. The scaling's four numbers stand in Meta's code: factor 8 (or `rope_scaling_factor`, or 32 …),
-    1, 4 (or `rope_high_freq_factor`) and 8192.
+    1, 4 (or `rope_high_freq_factor`) and 8192. In Llama 4 every `nope_layer_interval`-th layer does not rotate, and
+    those layers have the query temperature, if `attn_temperature_tuning` asks for it.
 
     Raises:
         ValueError: a missing size, a value out of range, a key about positions that is not known.
@@ -60,14 +62,19 @@ def read_params(config: Mapping[str, Any], *, source: str = "params.json") -> Ro
     elif factor is not None or high is not None:
         raise ValueError(f"{keys.spelt('rope_scaling_factor', 'rope_high_freq_factor')} needs use_scaled_rope = true")
     length = keys.whole("max_seq_len", "max_position_embeddings")
+    every, heat = keys.whole("nope_layer_interval", high=MOST_LAYERS), _temperature(keys)
     keys.refuse_positional(("rope_theta", "use_scaled_rope", "rope_scaling_factor"), "the reader of params.json")
     layer = LayerPlan("rope", "", head, head, "leading", LAYOUT, base, extension)
     layer.spectrum()
+    if every is not None and layers is None:
+        raise ValueError("n_layers is missing, and nope_layer_interval makes the layers of this model differ")
+    still = LayerPlan("none", "", head, temperature=heat)
+    plans = tuple(still if every and (i + 1) % every == 0 else layer for i in range(layers or 1))
     trained = 8192 if scaled else length
     told.extend(advice.slow_pairs(layer, trained))
     plan = RotaryPlan(
         "llama (Meta)",
-        (layer,) * (layers or 1),
+        plans,
         counted=layers is not None,
         max_length=length,
         original_length=trained,
@@ -77,3 +84,12 @@ def read_params(config: Mapping[str, Any], *, source: str = "params.json") -> Ro
         source=source,
     )
     return replace(plan, read_keys=tuple(sorted(keys.used)))
+
+
+def _temperature(keys: Keys) -> Temperature | None:
+    """That of Llama 4's layers without rotation; its files say 4 for true."""
+    scale, floor = keys.number("attn_scale", low=0), keys.whole("floor_scale")
+    tuning = keys.raw("attn_temperature_tuning")
+    if tuning is not None and not isinstance(tuning, (bool, int)):
+        raise ValueError(f"attn_temperature_tuning is true or false, got {shown(tuning)}")
+    return Temperature(0.1 if scale is None else scale, floor or 8192, shift=1) if tuning else None

@@ -55,6 +55,7 @@ def _alibi(heads_key: str, *layer_keys: str) -> Callable[[Keys, str], RotaryPlan
         hidden = keys.whole("hidden_size", "n_embed")
         count, counted = _count(keys, *layer_keys, "num_hidden_layers")
         head = hidden // heads if hidden and hidden % heads == 0 else None
+        keys.ignore("offset_alibi")  # in BLOOM's published files, and read by no code
         layer = LayerPlan("encoding", head_dim=head, encoding="alibi", options=(("heads", heads),))
         return _plan(keys, name, (layer,) * count, counted, length=keys.whole("seq_length"), heads=heads)
 
