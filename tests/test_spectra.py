@@ -97,13 +97,15 @@ def test_multipliers_are_positive(which: str, bad: float) -> None:
         Spectrum([1.0], **{which: bad})
 
 
-@pytest.mark.parametrize("width", [0, -2, 2.5, "8"])
+@pytest.mark.parametrize("width", [0, -2, 2.5, "8", 64.0, True])
 def test_width_is_a_positive_whole_number(width: int) -> None:
+    geometric(64)
+    geometric(1)  # what was remembered for an equal number says nothing
     with pytest.raises(ValueError, match="the width is a positive whole number of channels, got"):
         geometric(width)
 
 
-@pytest.mark.parametrize("base", [1, 1.0, 0.5, -5, float("nan"), float("inf")])
+@pytest.mark.parametrize("base", [1, 1.0, 0.5, -5, float("nan"), float("inf"), "10000", None])
 def test_base_is_finite_and_above_one(base: float) -> None:
     with pytest.raises(ValueError, match=f"base is a finite number above 1, got {base!r}"):
         geometric(8, base)

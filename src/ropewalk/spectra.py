@@ -130,7 +130,7 @@ def periods(width: int, base: float, precision: Precision = "exact", *, pairs: i
     return torch.tensor([float(p) for p in _periods(width, base, "paper")[:pairs]], dtype=torch.float64, device="cpu")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def geometric(
     width: int, base: float = 10_000.0, *, ladder: Ladder = "paper", precision: Precision = "exact"
 ) -> Spectrum:
@@ -162,7 +162,7 @@ def geometric(
     return Spectrum([_CONTEXT.divide(Decimal(1), p) for p in _periods(width, base, ladder)])
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)
 def _periods(width: int, base: float, ladder: Ladder) -> tuple[Decimal, ...]:
     """Tokens per radian of each pair, to 50 digits."""
     _check_ladder(width, base)
@@ -177,7 +177,7 @@ def _periods(width: int, base: float, ladder: Ladder) -> tuple[Decimal, ...]:
 
 
 def _check_ladder(width: int, base: float) -> None:
-    if not isinstance(width, int) or width < 1:
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
         raise ValueError(f"the width is a positive whole number of channels, got {width!r}")
-    if not (math.isfinite(base) and base > 1):
+    if not (isinstance(base, (int, float)) and math.isfinite(base) and base > 1):
         raise ValueError(f"base is a finite number above 1, got {base!r}")

@@ -42,8 +42,8 @@ class Extension:
             raise ValueError(f"the rotary width is even and at least 2, got {width!r}")
         if self.depends_on_length and length is None:
             raise ValueError(f"{type(self).__name__} depends on the length of the text: give length=…")
-        if length is not None and length < 1:
-            raise ValueError(f"length is a positive number of tokens, got {length}")
+        if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
+            raise ValueError(f"length is a positive whole number of tokens, got {length!r}")
         if not self.active(length or 0):
             return geometric(width, base, precision=precision)
         with torch.device("cpu"):  # a model built on another device, or on meta, has the same frequencies

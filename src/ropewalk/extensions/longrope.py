@@ -74,6 +74,8 @@ class LongRoPE(Extension):
             if getattr(self, key) is not None:
                 check(self, key, low=0, open_low=True)
         check(self, "start_tokens", low=0)
+        if self.start_tokens != int(self.start_tokens):
+            raise ValueError(f"LongRoPE: start_tokens is a whole number, 0 or more, got {self.start_tokens!r}")
 
     def spectrum(
         self, width: int, base: float = 10_000.0, *, length: int | None = None, precision: Precision = "exact"

@@ -26,7 +26,7 @@ class Product(Extension):
     0.5
 
     Raises:
-        ValueError: fewer than two parts, or two with an original_length.
+        ValueError: fewer than two parts, or two with an original_length; what is not an extension; start tokens.
     """
 
     name: ClassVar[str] = "product"
@@ -37,6 +37,11 @@ class Product(Extension):
         object.__setattr__(self, "parts", tuple(self.parts))
         if len(self.parts) < 2:
             raise ValueError(f"Product: there are at least two parts, got {len(self.parts)}")
+        for part in self.parts:
+            if not isinstance(part, Extension):
+                raise ValueError(f"Product: parts are extensions, got {part!r:.60}")
+            if getattr(part, "start_tokens", 0):
+                raise ValueError("Product: start_tokens are not combined with another extension; leave them at 0")
         bound = [
             type(part).__name__ for part in self.parts if hasattr(part, "original_length") or isinstance(part, Product)
         ]
