@@ -158,6 +158,8 @@ def test_what_follows_a_long_video_comes_after_it() -> None:
         (lambda: Image(3, 2.0), "width is a whole number, 1 or more, got 2.0"),
         (lambda: Text(-1), "tokens is a whole number, 0 or more, got -1"),
         (lambda: Text(LIMIT + 1), "the limit is"),
+        (lambda: Positions.interleave([1, Text(LIMIT)]), "runs 0 to 1 have 16,777,217 tokens together"),
+        (lambda: Positions.packed([0, 2.5]), "whole numbers"),
         (lambda: Positions.interleave([4, (72, 80)]), r"run 1 is \(72, 80\)"),
         (lambda: Positions.interleave([True]), "run 0 is True"),
     ],

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 LIMIT = 1 << 24
-"""The most tokens of a run, and the farthest that time may take it: no request can ask for unbounded memory."""
+"""The most tokens of a run and of all together, and the farthest that time may take a run: no request can ask for
+unbounded memory."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,9 @@ def place(runs: Sequence[Run | int], device: torch.device | str | None = None) -
     """Time, height and width of every token, int64 `(3, S)`. `Positions.interleave` says by which rule.
 
     Raises:
-        ValueError: something that is not a run, naming where it stands.
+        ValueError: something that is not a run, naming where it stands; more tokens together than the limit.
     """
-    start, pieces = 0, [torch.empty(3, 0, dtype=torch.int64, device=device)]
+    start, total, pieces = 0, 0, [torch.empty(3, 0, dtype=torch.int64, device=device)]
     for at, given in enumerate(runs):
         run = Text(given) if isinstance(given, int) and not isinstance(given, bool) else given
         if not isinstance(run, (Text, Image, Video)):
@@ -130,6 +131,9 @@ def place(runs: Sequence[Run | int], device: torch.device | str | None = None) -
             axes = (torch.tensor(times), torch.arange(height), torch.arange(width))
             piece = torch.stack(torch.meshgrid(*axes, indexing="ij")).reshape(3, -1).to(device)
             reach = max(times[-1] + 1, height, width)
+        total += piece.shape[1]
+        if total > LIMIT:
+            raise ValueError(f"runs 0 to {at} have {total:,} tokens together; the limit is {LIMIT:,}")
         pieces.append(piece + start)
         start += reach
     return torch.cat(pieces, dim=1)

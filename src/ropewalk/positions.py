@@ -112,7 +112,10 @@ class Positions:
         >>> packed.ids, packed.documents
         (tensor([0, 1, 2, 0, 1]), tensor([0, 0, 0, 1, 1]))
         """
-        bounds = torch.as_tensor(cu_seqlens, dtype=torch.int64)
+        given = torch.as_tensor(cu_seqlens)
+        if given.is_floating_point() and bool((given != given.trunc()).any()):
+            raise ValueError(f"cu_seqlens counts tokens in whole numbers, got {given.tolist()}")
+        bounds = given.to(torch.int64)
         if bounds.dim() != 1 or len(bounds) < 1 or bounds[0] != 0 or bool((bounds.diff() < 0).any()):
             raise ValueError(f"cu_seqlens starts with 0 and never falls, got {bounds.tolist()}")
         documents = torch.repeat_interleave(torch.arange(len(bounds) - 1, device=bounds.device), bounds.diff())
