@@ -164,6 +164,15 @@ def test_tries_side_by_side() -> None:
     assert re.search(r"39 +28,473 +1\.15 +96,807 +blended ÷3\.4 +168,479 +blended ÷5\.92", text)
 
 
+@pytest.mark.parametrize("lang", ["en", "ja"])
+def test_no_number_is_cut_off_where_tables_are_wide(lang: str) -> None:
+    tries = [part for name in ("yarn:8", "llama3:8", "ntk:8", "linear:8") for part in ("--try", name)]
+    found = run(QWEN, *tries, lang=lang).stdout
+    rows = [line for line in found.splitlines() if re.match(r" +\d+ +[\d.,]+ ", line)]
+    assert len(rows) > 8
+    assert not [row for row in rows if "…" in row]
+
+
 def test_long_lists_are_shortened(tmp_path: Path) -> None:
     config = {"model_type": "llama", "hidden_size": 1, "num_attention_heads": 1}
     path = written(tmp_path, {**config, **FREQUENCIES["longrope at 4096"]["config"]})

@@ -42,7 +42,7 @@ def show(found: Inspection, *, every: bool = False) -> None:
                 out.print()
                 out.print(_side_by_side(kind))
             out.print()
-            out.print(_pairs(kind, every=every))
+            _print_whole(out, _pairs(kind, every=every))
     if len(found.kinds) > MOST_KINDS:
         more = len(found.kinds) - MOST_KINDS
         output.paragraph(
@@ -367,6 +367,14 @@ def _pairs(kind: Kind, *, every: bool) -> Any:
             ]
         rows.add_row(*cells_)
     return rows
+
+
+def _print_whole(out: Any, rows: Any) -> None:
+    """In a file or a pipe a table may be as wide as its numbers are; in a terminal it fits the window."""
+    if not out.is_terminal:
+        needed = rows.__rich_measure__(out, out.options.update(max_width=10_000)).maximum
+        rows.width = needed if needed > out.width else None
+    out.print(rows, crop=False)
 
 
 def _sample(view: View) -> list[int]:
