@@ -93,6 +93,7 @@ REFUSALS: list[Refusal] = [
     (lambda: RoPE(8).inverse(Q, [[0, 1, 2]] * 2), ValueError, "x has batch size 1, the positions have 2 rows"),
     (lambda: Learned(8).embed(X[0], [[0] * 4]), ValueError, "x has no batch axis, the positions have 1 rows"),
     # Positions
+    (lambda: Positions.packed(torch.tensor([0, 1.5])), ValueError, r"in whole numbers, got \[0\.0, 1\.5\]"),
     (
         lambda: Positions(torch.tensor([True])),
         TypeError,
