@@ -188,6 +188,7 @@ REFUSED = [
     (lambda: rw.Linear(True), "factor is a number 1 or more, got True"),
     (lambda: rw.NTK(0), "NTK: factor is a number 1 or more, got 0"),
     (lambda: rw.NTK(2).spectrum(2), "needs a rotary width above 2"),
+    (lambda: rw.NTK(1e300).spectrum(4), r"base 10000 raised by a factor of 1e\+300 is beyond any float"),
     (lambda: rw.DynamicNTK(2, 0), "original_length is a positive whole number of tokens, got 0"),
     (lambda: rw.DynamicNTK(2, 4096.0), r"original_length is a positive whole number of tokens, got 4096\.0"),
     (lambda: rw.DynamicNTK(2, 4096).spectrum(64), "DynamicNTK depends on the length of the text: give length"),

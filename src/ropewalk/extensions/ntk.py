@@ -39,7 +39,7 @@ class NTK(Extension):
 
     def inv_freq(self, width: int, base: float, length: int, precision: Precision) -> Tensor:
         """Frequencies of the raised base."""
-        return 1 / periods(width, base * self.factor ** _exponent(width), precision)
+        return 1 / periods(width, _raise(base, self.factor, width), precision)
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,21 @@ class DynamicNTK(Extension):
 
     def inv_freq(self, width: int, base: float, length: int, precision: Precision) -> Tensor:
         """Frequencies of a base raised by as much as the length asks for."""
-        exponent = _exponent(width)
         if precision == "exact":
-            return 1 / periods(
-                width, base * (self.factor * length / self.original_length - (self.factor - 1)) ** exponent
-            )
+            factor = self.factor * length / self.original_length - (self.factor - 1)
+            return 1 / periods(width, _raise(base, factor, width), precision)
         # transformers measures the length as a tensor, and so raises the base in float32 too
         n = torch.tensor(length)
-        raised = base * ((self.factor * n / self.original_length) - (self.factor - 1)) ** exponent
+        raised = base * ((self.factor * n / self.original_length) - (self.factor - 1)) ** _exponent(width)
         return 1.0 / (raised ** (torch.arange(0, width, 2).to(torch.float32) / width))
+
+
+def _raise(base: float, factor: float, width: int) -> float:
+    """The base times factor^(d/(d - 2))."""
+    try:
+        return float(base * factor ** _exponent(width))
+    except OverflowError:
+        raise ValueError(f"base {base:g} raised by a factor of {factor:g} is beyond any float") from None
 
 
 def _exponent(width: int) -> float:
