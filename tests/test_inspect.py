@@ -312,8 +312,8 @@ def test_a_missing_file_and_an_empty_folder(tmp_path: Path) -> None:
         (["--try", "yarn:4,beta_fats=3"], "did you mean 'beta_fast'?", "この指定では計算できません"),
         (["--try", "yarn"], "yarn needs a factor", "この指定では計算できません"),
         (["--try", "ntk:1e308"], "nobody can mean", "この指定では計算できません"),
-        (["--length", "0"], "'0' is not a whole number", "「0」ではなく"),
-        (["--plot", "x.jpg"], "does not end with one of", "どれかで終わる名前です"),
+        (["--length", "0"], "'0' is not a whole number", "「0」は使えません"),
+        (["--plot", "x.jpg"], "does not end with one of", "どれかで終わる名前にしてください"),
     ],
 )
 def test_wrong_options(args: list[str], en: str, ja: str) -> None:
