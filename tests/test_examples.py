@@ -61,7 +61,8 @@ def test_runs_as_a_script_and_writes_no_file(script: str, tmp_path: Path) -> Non
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
+    said = [line for line in ran.stderr.splitlines() if "C++ kernels are not there" not in line]
+    assert said == []  # where there was no compiler, one line says so
     assert list(tmp_path.iterdir()) == []
     assert "記事の主張と、確かめた結果" in ran.stdout
     assert "The article's claims, and what we found" in ran.stdout
