@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from ropewalk import T5, CoPE, NoPE, PositionalEncoding, Positions, RoPE, attend
+from ropewalk import T5, ALiBi, CoPE, NoPE, PositionalEncoding, Positions, RoPE, attend
 from ropewalk.attention import scores
 
 
@@ -49,6 +49,14 @@ def test_dtype_and_widths(dtype: torch.dtype) -> None:
     assert (out.dtype, out.shape) == (dtype, (1, 4, 5, 3))
     exact = attend(q.double(), k.double(), v.double(), RoPE(8), range(2, 7), key_positions=range(7))
     assert float((out.double() - exact).abs().max()) <= 2 * torch.finfo(dtype).eps * float(exact.abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("encoding", [NoPE(), ALiBi(2), T5(2, std=1.0).requires_grad_(False)], ids=lambda e: e.name)
+def test_half_precision_is_rounded_once_at_the_end(dtype: torch.dtype, encoding: PositionalEncoding) -> None:
+    q, k, v = torch.randn(3, 1, 2, 200, 16).to(dtype)
+    exact = attend(q.float(), k.float(), v.float(), encoding, range(200))
+    assert torch.equal(attend(q, k, v, encoding, range(200)), exact.to(dtype))
 
 
 def test_large_scores_do_not_overflow() -> None:
