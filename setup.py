@@ -56,7 +56,7 @@ setup(
         Extension(
             "ropewalk.kernels._rotate",
             [f"{KERNELS}/rotate.cpp", f"{KERNELS}/torch_ops.cpp"],
-            depends=[f"{KERNELS}/rotate.h"],
+            depends=[f"{KERNELS}/{name}.h" for name in ("rotate", "vectors", "rows", "table")],
             extra_compile_args=["/std:c++17", "/O2"] if sys.platform == "win32" else flags,
             extra_link_args=["-s"] if sys.platform == "linux" else [],
             libraries=["dl"] if sys.platform == "linux" else [],

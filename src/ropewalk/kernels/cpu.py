@@ -43,6 +43,8 @@ class Kernels:
 
 def refuses(tensors: tuple[Tensor, ...]) -> str | None:
     """Why the operators cannot take these tensors, or None; shapes, dtypes and strides they check themselves."""
+    if exporting_to_onnx():
+        return None  # which has an operator of its own
     if KERNELS.library is None:
         return KERNELS.reason
     if torch.compiler.is_compiling():
@@ -58,8 +60,17 @@ def refuses(tensors: tuple[Tensor, ...]) -> str | None:
     return None
 
 
+def exporting_to_onnx() -> bool:
+    """Whether `torch.onnx.export` is tracing, with a torch that can trace ONNX's own operators (2.8 or later)."""
+    return torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export() and hasattr(torch.onnx, "ops")
+
+
 def call(name: str, tensors: tuple[Tensor, ...], *rest: Any) -> Any:
     """Call an operator; around autograd where no gradient is wanted, whose bookkeeping costs more than a short turn."""
+    if exporting_to_onnx():
+        from ropewalk.kernels import onnx
+
+        return onnx.trace(name, tensors, *rest)
     operator = OPERATORS[name]
     if torch.compiler.is_compiling() or (torch.is_grad_enabled() and _any_learns((*tensors, *rest))):
         return operator(*tensors, *rest)
