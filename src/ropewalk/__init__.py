@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Proportional,
         YaRN,
     )
+    from ropewalk.kernels.onnx import onnx_decompositions
     from ropewalk.multimodal import Image, Text, Video
     from ropewalk.permutation import permute
     from ropewalk.plans import RotaryPlan
@@ -93,6 +94,7 @@ _HOME = {
     "from_config": "readers",
     "geometric": "spectra",
     "norm_rotate": "rotation",
+    "onnx_decompositions": "kernels.onnx",
     "permute": "permutation",
     "rotate": "rotation",
     "rotate_": "rotation",
@@ -144,6 +146,7 @@ __all__ = [
     "from_config",
     "geometric",
     "norm_rotate",
+    "onnx_decompositions",
     "permute",
     "rotate",
     "rotate_",

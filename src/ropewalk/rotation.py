@@ -206,6 +206,8 @@ def _native(
 
     tensors = (*xs, cos, sin)
     problem = cpu.refuses(tensors)
+    if cpu.exporting_to_onnx():
+        _fit(xs[0], cos, sin, seq_dim)  # a graph would fail only when it runs
     if problem is None and layout in cpu.LAYOUTS and (place == "leading" or place == "trailing"):
         if not name.endswith(("_", "_out")):  # a copy in rows is cheaper than the eager form, and gives the same bits
             tensors = (*[x if x.stride(-1) == 1 else x.contiguous() for x in xs], cos, sin)
