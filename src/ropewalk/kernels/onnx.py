@@ -6,6 +6,7 @@ themselves are not needed.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -72,14 +73,15 @@ def norm_rotate(x: Tensor, cos: Tensor, sin: Tensor, *rest: Any) -> Tensor:
 
 def cos_sin(phases: Tensor, factor: float, double: bool) -> tuple[Tensor, Tensor]:
     """Cosine and sine, in float64 up to the last rounding."""
-    angle = phases.to(torch.float64) * _float64(RADIANS)
+    angle = _times(phases.to(torch.float64), RADIANS)
     dtype = torch.float64 if double else torch.float32
-    return (angle.cos() * _float64(factor)).to(dtype), (angle.sin() * _float64(factor)).to(dtype)
+    return _times(angle.cos(), factor).to(dtype), _times(angle.sin(), factor).to(dtype)
 
 
-def _float64(number: float) -> Tensor:
-    """As a tensor, since the exporter rounds plain numbers to float32."""
-    return torch.tensor(number, dtype=torch.float64)
+def _times(x: Tensor, number: float) -> Tensor:
+    """Their product in two parts, since the exporter rounds plain numbers to float32."""
+    high = ctypes.c_float(number).value
+    return x * high if number == high else x * high + x * (number - high)
 
 
 FORMS: dict[str, Callable[..., Any]] = {
