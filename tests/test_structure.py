@@ -61,6 +61,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
         "protocol",
         "spectra",
     },
+    "benchmark": {"angles", "encodings", "kernels", "positions", "rotation", "spectra"},
     "page": {"plots"},
     "demo": {"encodings", "measure", "page", "plots", "positions", "protocol"},
     "cli": ANYTHING,
@@ -74,6 +75,8 @@ MAY_BE_IMPORTED_BY = {
     "matplotlib": {"plots", "demo", "cli"},
     "fontTools": {"page", "plots"},
     "numpy": {"measure", "plots", "demo", "cli"},
+    "transformers": {"benchmark"},
+    "rotary_embedding_torch": {"benchmark"},
 }
 """Other packages that only these may import; torch may be imported by all but `language`, `version` and `__main__`."""
 

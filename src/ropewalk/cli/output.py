@@ -92,6 +92,15 @@ def check_can_draw(path: Path) -> None:
                 "図を描くには matplotlib が要ります: pip install 'ropewalk[plot]'",
             )
         )
+    check_can_write(path)
+
+
+def check_can_write(path: Path) -> None:
+    """Stop before any work if no file can be written there.
+
+    Raises:
+        Failure: there is no such folder, or it is itself one.
+    """
     if not path.parent.is_dir():
         raise Failure(say(f"the folder {path.parent} does not exist", f"フォルダー {path.parent} がありません"))
     if path.is_dir():

@@ -1,0 +1,72 @@
+"""What the rotation is meant to reach on one thread, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ratio of times and its limit.
+
+    Attributes:
+        part: of the benchmark.
+        dtype: of the activations.
+        length: tokens.
+        contender: whose time it is.
+        over: by whose time it is divided.
+        limit: the largest ratio that is good enough.
+    """
+
+    part: str
+    dtype: str
+    length: int
+    contender: str
+    over: str
+    limit: float
+
+
+def _rotation(dtype: str, length: int, contender: str, **limits: float) -> list[Target]:
+    return [Target("rotation", dtype, length, contender, over, limit) for over, limit in limits.items()]
+
+
+TARGETS: tuple[Target, ...] = (
+    *_rotation("bfloat16", 1, "new", hf=0.12),
+    *_rotation("bfloat16", 1, "in place", hf=0.07),
+    *_rotation("float32", 4096, "in place", hf=0.05, copy_=0.80),
+    *_rotation("float32", 4096, "out=", hf=0.05, copy_=0.80),
+    *_rotation("bfloat16", 4096, "in place", hf=0.14, copy_=0.95),
+    *_rotation("bfloat16", 4096, "out=", hf=0.14, copy_=0.95),
+    *_rotation("float32", 4096, "new", copy_=1.8, clone=0.6),
+    *(Target("trained", dtype, 4096, "new", "hf", 0.10) for dtype in ("float32", "bfloat16", "float16")),
+    Target("norm", "bfloat16", 4096, "fused", "hf", 0.04),
+    Target("cache", "bfloat16", 1, "out=", "hf", 0.08),
+    Target("cache", "bfloat16", 4096, "out=", "hf", 0.14),
+    Target("angles", "float32", 4096, "exact", "hf", 0.7),
+    Target("decode", "bfloat16", 1, "query_key", "hf", 0.12),
+    Target("decode", "bfloat16", 1, "in place", "hf", 0.07),
+)
+
+
+def judge(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every target with the ratios measured, by layout, and whether the largest is within the limit.
+
+    `met` is None where nothing was measured.
+    """
+    found = []
+    for target in TARGETS:
+        measured = dict(_measured(target, cells))
+        met = max(measured.values()) <= target.limit if measured else None
+        found.append({**asdict(target), "measured": measured, "met": met})
+    return found
+
+
+def _measured(target: Target, cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, float]]:
+    for cell in cells:
+        here = (cell["part"], cell["dtype"], cell["length"], cell["threads"])
+        if here == (target.part, target.dtype, target.length, 1):
+            for row in cell["rows"]:
+                if row["contender"] == target.contender and target.over in row.get("over", {}):
+                    yield row["layout"], row["over"][target.over]["median"]

@@ -1,0 +1,145 @@
+"""Contenders of one benchmark, timed in turn in one process: whatever else the machine does falls on all of them."""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ropewalk.benchmark.oracle import Wanted
+
+FEWEST_ROUNDS = 3
+"""However long a round takes: below three, a median is none."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to do the work.
+
+    Attributes:
+        name: as in the report.
+        call: does the work once and returns its results.
+        wanted: what these have to be.
+        layout: of the rotation, where there is more than one.
+        roundings: how many units in the last place of the dtype its arithmetic may be off.
+        drift: further absolute error allowed, in units of the largest value; of float32 angles, say.
+        prepare: what to do before the results are checked; not timed.
+    """
+
+    name: str
+    call: Callable[[], Sequence[Tensor]]
+    wanted: Wanted
+    layout: str = ""
+    roundings: float = 0.0
+    drift: float = 0.0
+    prepare: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to measure.
+
+    Attributes:
+        rounds: at most.
+        bunch: seconds; shorter calls are timed several at once.
+        cell: seconds all rounds together shall take; there are at least `FEWEST_ROUNDS`.
+    """
+
+    rounds: int = 15
+    bunch: float = 0.004
+    cell: float = 5.0
+
+
+def measure(contenders: Sequence[Contender], references: Sequence[str], patience: Patience) -> list[dict[str, Any]]:
+    """Check every contender, time those that are right, and give a row for each.
+
+    A row has `contender`, `layout` and, if it was timed, `seconds` (the median of one call), `rounds`, `calls` (in each
+    round) and `over`: for each reference the median, lowest and highest ratio of the times of one round. If its result
+    was wrong, it has `error` and `allowed` instead.
+    """
+    rows, right, first = [], [], []
+    for contender in contenders:
+        if contender.prepare is not None:
+            contender.prepare()
+        start = time.perf_counter()
+        results = contender.call()
+        first.append(time.perf_counter() - start)
+        error, allowed = contender.wanted.error(results), contender.wanted.allowed(contender)
+        row: dict[str, Any] = {"contender": contender.name, "layout": contender.layout}
+        rows.append(row)
+        if error <= allowed:
+            right.append((contender, row, first[-1]))
+        else:
+            row |= {"error": error if math.isfinite(error) else None, "allowed": allowed}
+        del results
+    times = in_turn([c.call for c, _, _ in right], [seconds for _, _, seconds in right], patience)
+    by_name = {c.name: bunch.seconds for (c, _, _), bunch in zip(right, times, strict=True) if not c.layout}
+    for (_, row, _), bunch in zip(right, times, strict=True):
+        row |= {
+            "seconds": statistics.median(bunch.seconds),
+            "rounds": len(bunch.seconds),
+            "calls": bunch.calls,
+            "over": {name: ratios(bunch.seconds, by_name[name]) for name in references if name in by_name},
+        }
+    return rows
+
+
+@dataclass(frozen=True)
+class Bunch:
+    """Seconds of one call in each round, and how many calls a round had."""
+
+    seconds: tuple[float, ...]
+    calls: int
+
+
+def in_turn(calls: Sequence[Callable[[], object]], first: Sequence[float], patience: Patience) -> list[Bunch]:
+    """Time all calls once a round, in a new order each round.
+
+    Args:
+        calls: already warm.
+        first: seconds that each took when it was called first.
+        patience: how long to measure.
+    """
+    one = [once(call) if seconds < patience.bunch else seconds for call, seconds in zip(calls, first, strict=True)]
+    counts = [max(1, math.ceil(patience.bunch / max(seconds, 1e-7))) for seconds in one]
+    whole = sum(count * seconds for count, seconds in zip(counts, one, strict=True))
+    rounds = min(patience.rounds, max(FEWEST_ROUNDS, int(patience.cell / max(whole, 1e-9))))
+    found: list[list[float]] = [[] for _ in calls]
+    order, shuffle = list(range(len(calls))), random.Random(0).shuffle
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            shuffle(order)
+            for n in order:
+                call, times = calls[n], range(counts[n])
+                start = time.perf_counter()
+                for _ in times:
+                    call()
+                found[n].append((time.perf_counter() - start) / counts[n])
+    finally:
+        gc.enable()
+    return [Bunch(tuple(seconds), count) for seconds, count in zip(found, counts, strict=True)]
+
+
+def once(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """Median, lowest and highest of the ratios of each round.
+
+    >>> ratios([1.0, 2.0, 9.0], [2.0, 4.0, 6.0])
+    {'median': 0.5, 'low': 0.5, 'high': 1.5}
+    """
+    found = [a / b for a, b in zip(ours, theirs, strict=True)]
+    return {"median": statistics.median(found), "low": min(found), "high": max(found)}
