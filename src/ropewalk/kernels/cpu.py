@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ def refuses(tensors: tuple[Tensor, ...]) -> str | None:
     for t in tensors:
         if not t.is_cpu:
             return f"a tensor is on {t.device}"
-        if type(t) is not Tensor and type(t) is not torch.nn.Parameter:  # DTensor, say, whose rules the eager form has
+        if type(t) is not Tensor and type(t) is not torch.nn.Parameter and not _is_distributed(t):
             return f"a tensor is a {type(t).__name__}"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func is at work, for which the eager form is right as it stands"
@@ -65,6 +66,11 @@ def exporting_to_onnx() -> bool:
     return torch.compiler.is_compiling() and torch.onnx.is_in_onnx_export() and hasattr(torch.onnx, "ops")
 
 
+def _is_distributed(t: Tensor) -> bool:
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(t, module.DTensor)
+
+
 def call(name: str, tensors: tuple[Tensor, ...], *rest: Any) -> Any:
     """Call an operator; around autograd where no gradient is wanted, whose bookkeeping costs more than a short turn."""
     if exporting_to_onnx():
@@ -72,6 +78,10 @@ def call(name: str, tensors: tuple[Tensor, ...], *rest: Any) -> Any:
 
         return onnx.trace(name, tensors, *rest)
     operator = OPERATORS[name]
+    if not torch.compiler.is_compiling() and _is_distributed(tensors[0]):
+        from ropewalk.kernels import sharding_rule
+
+        return sharding_rule.call(operator, *tensors, *rest)
     if torch.compiler.is_compiling() or (torch.is_grad_enabled() and _any_learns((*tensors, *rest))):
         return operator(*tensors, *rest)
     with torch._C._AutoDispatchBelowAutograd():

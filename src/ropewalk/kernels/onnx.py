@@ -67,7 +67,7 @@ def rotate_pair(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *how: Any) -> tu
 def norm_rotate(x: Tensor, cos: Tensor, sin: Tensor, *rest: Any) -> Tensor:
     """`RMSNormalization`, then `RotaryEmbedding`, rounded once."""
     *how, weight, epsilon = rest
-    normed = torch.nn.functional.rms_norm(x.to(weight.dtype), weight.shape, weight, epsilon)
+    normed = torch.nn.functional.rms_norm(x.to(cos.dtype), weight.shape, weight.to(cos.dtype), epsilon)
     return rotate(normed, cos, sin, *how).to(x.dtype)
 
 
