@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -296,6 +297,25 @@ def test_calls_take_turns_in_bunches() -> None:
     assert short.calls > 10
     assert calls.count("a") == 1 + 6 * short.calls  # and one to see how long it takes
     assert "a" * short.calls in "".join(calls)
+
+
+def test_what_takes_long_is_timed_once_over_the_first_calls_of_the_references() -> None:
+    x = torch.zeros(2, 4)
+
+    def contender(name: str, seconds: float) -> Contender:
+        def work() -> tuple[torch.Tensor]:
+            time.sleep(seconds)
+            return (x,)
+
+        return Contender(name, work, oracle.same((x,)))
+
+    made = [contender("hf", 0.02), contender("slow", 0.03), contender("fast", 0.0)]
+    hf, slow, fast = timing.measure(made, ("hf", "copy_"), Patience(4, 1e-4, 9.0, once=0.01))
+    assert [row["rounds"] for row in (hf, slow, fast)] == [4, 1, 4]
+    assert slow["calls"] == 1
+    assert slow["over"]["hf"]["median"] == slow["over"]["hf"]["high"] > 1
+    assert fast["over"]["hf"]["median"] < 1
+    assert list(slow["over"]) == ["hf"]
 
 
 def test_rounds_are_few_where_they_are_long_and_never_below_three() -> None:

@@ -155,7 +155,8 @@ def others(
             found.append(Contender(peer, wrapped(lambda q, k, f=theirs: f(q, k, *wide)), half(), roundings=3))  # type: ignore[misc]
         elif peer == "hf-compiled":
             theirs = peers.hf_compiled(cell.threads, dtype, training)
-            found.append(Contender(peer, wrapped(lambda q, k, f=theirs: f(q, k, *wide)), half(), roundings=3))  # type: ignore[misc]
+            call = wrapped(lambda q, k, f=theirs: f(q, k, *wide))  # type: ignore[misc]
+            found.append(Contender(peer, call, half(), roundings=3, prepare=call))  # compiles
         elif peer == "rotary-embedding-torch":
             one = peers.rotary_embedding_torch(HEAD_DIM, length, BASE)
             drift = length * torch.finfo(torch.float32).eps  # radians: its angles are float32

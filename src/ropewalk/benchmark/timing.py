@@ -50,11 +50,14 @@ class Patience:
         rounds: at most.
         bunch: seconds; shorter calls are timed several at once.
         cell: seconds all rounds together shall take; there are at least `FEWEST_ROUNDS`.
+        once: seconds beyond which a call is not repeated, unless it is a reference: its time is that of the check,
+            over the references' times there.
     """
 
     rounds: int = 15
     bunch: float = 0.004
-    cell: float = 5.0
+    cell: float = 4.0
+    once: float = 2.0
 
 
 def measure(contenders: Sequence[Contender], references: Sequence[str], patience: Patience) -> list[dict[str, Any]]:
@@ -66,29 +69,39 @@ def measure(contenders: Sequence[Contender], references: Sequence[str], patience
     """
     rows, right, first = [], [], []
     for contender in contenders:
-        if contender.prepare is not None:
-            contender.prepare()
-        start = time.perf_counter()
-        results = contender.call()
-        first.append(time.perf_counter() - start)
-        error, allowed = contender.wanted.error(results), contender.wanted.allowed(contender)
-        row: dict[str, Any] = {"contender": contender.name, "layout": contender.layout}
+        row, seconds = check(contender)
         rows.append(row)
-        if error <= allowed:
-            right.append((contender, row, first[-1]))
-        else:
-            row |= {"error": error if math.isfinite(error) else None, "allowed": allowed}
-        del results
-    times = in_turn([c.call for c, _, _ in right], [seconds for _, _, seconds in right], patience)
-    by_name = {c.name: bunch.seconds for (c, _, _), bunch in zip(right, times, strict=True) if not c.layout}
-    for (_, row, _), bunch in zip(right, times, strict=True):
+        if "error" not in row:
+            right.append((contender, row))
+            first.append(seconds)
+    again = [n for n, (c, _) in enumerate(right) if first[n] <= patience.once or c.name in references]
+    bunches = in_turn([right[n][0].call for n in again], [first[n] for n in again], patience)
+    times = dict(zip(again, bunches, strict=True))
+    base = {c.name: n for n, (c, _) in enumerate(right) if c.name in references}
+    for n, (_, row) in enumerate(right):
+        bunch = times.get(n, Bunch((first[n],), 1))
+        over = {name: ratios(bunch.seconds, times[m].seconds if n in times else [first[m]]) for name, m in base.items()}
         row |= {
             "seconds": statistics.median(bunch.seconds),
             "rounds": len(bunch.seconds),
             "calls": bunch.calls,
-            "over": {name: ratios(bunch.seconds, by_name[name]) for name in references if name in by_name},
+            "over": {name: over[name] for name in references if name in over},
         }
     return rows
+
+
+def check(contender: Contender) -> tuple[dict[str, Any], float]:
+    """Its row, with the error if that is too large, and the seconds of its first call."""
+    if contender.prepare is not None:
+        contender.prepare()
+    start = time.perf_counter()
+    results = contender.call()
+    seconds = time.perf_counter() - start
+    error, allowed = contender.wanted.error(results), contender.wanted.allowed(contender)
+    row: dict[str, Any] = {"contender": contender.name, "layout": contender.layout}
+    if not error <= allowed:
+        row |= {"error": error if math.isfinite(error) else None, "allowed": allowed}
+    return row, seconds
 
 
 @dataclass(frozen=True)
