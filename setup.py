@@ -55,8 +55,8 @@ setup(
     ext_modules=[
         Extension(
             "ropewalk.kernels._rotate",
-            [f"{KERNELS}/rotate.cpp", f"{KERNELS}/torch_ops.cpp"],
-            depends=[f"{KERNELS}/{name}.h" for name in ("rotate", "vectors", "rows", "table")],
+            [f"{KERNELS}/{name}.cpp" for name in ("rotate", "torch_ops", "short_calls")],
+            depends=[f"{KERNELS}/{name}.h" for name in ("rotate", "vectors", "rows", "table", "tensors")],
             extra_compile_args=["/std:c++17", "/O2"] if sys.platform == "win32" else flags,
             extra_link_args=["-s"] if sys.platform == "linux" else [],
             libraries=["dl"] if sys.platform == "linux" else [],

@@ -215,6 +215,9 @@ def test_opcheck_passes_for_every_operator():
         "rotate_pair_": [(x.clone(), x[:, :1].clone(), cos, sin, *how)],
         "cos_sin": [(phases, 1.0, False), (phases.reshape(2, 5, 2), 0.5, True)],
         "norm_rotate": [(x, cos, sin, *how, torch.randn(8), 1e-6), (grad, cos, sin, *how, torch.randn(8), 1e-6)],
+        "rotate_to_cache": [
+            (x, x[..., :4], cos, sin, *how, torch.zeros(2, 3, 9, 8), torch.zeros(2, 3, 9, 4), torch.arange(3, 8))
+        ],
     }
     assert set(arguments) == set(cpu.OPERATORS)
     for name, calls in arguments.items():

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ropewalk.positions import Positions
     from ropewalk.protocol import Compose, NoPE, Paper, PositionalEncoding
     from ropewalk.readers import from_config
-    from ropewalk.rotation import norm_rotate, rotate, rotate_, rotate_pair, rotate_pair_
+    from ropewalk.rotation import norm_rotate, rotate, rotate_, rotate_pair, rotate_pair_, rotate_to_cache
     from ropewalk.spectra import Spectrum, geometric
 
 _HOME = {
@@ -100,6 +100,7 @@ _HOME = {
     "rotate_": "rotation",
     "rotate_pair": "rotation",
     "rotate_pair_": "rotation",
+    "rotate_to_cache": "rotation",
 }
 
 __all__ = [
@@ -152,6 +153,7 @@ __all__ = [
     "rotate_",
     "rotate_pair",
     "rotate_pair_",
+    "rotate_to_cache",
 ]
 
 

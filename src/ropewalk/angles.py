@@ -9,13 +9,17 @@ taken in float64 and rounded once.
 from __future__ import annotations
 
 import math
-from typing import get_args
+from functools import lru_cache
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.spectra import TURN, Precision, Spectrum
+
+_PRECISIONS = get_args(Precision)
 
 
 def angles(
@@ -81,25 +85,68 @@ def cos_sin(
     """
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"tables are float32 or float64, got {dtype}")
-    if precision not in get_args(Precision):
+    if precision not in _PRECISIONS:
         raise ValueError(f"precision is 'exact' or 'float32', got {precision!r}")
     pos = Positions.of(positions)
-    where = torch.device(device) if device is not None else pos.device
+    where = pos.device if device is None else torch.device(device)
+    key = ("cos_sin", spectrum, axes, precision, dtype, where)
+    return pos.remember(key, lambda: _tables(pos, spectrum, axes, precision, dtype, where))
+
+
+def _tables(
+    pos: Positions,
+    spectrum: Spectrum,
+    axes: tuple[int, ...] | None,
+    precision: Precision,
+    dtype: torch.dtype,
+    where: torch.device,
+) -> tuple[Tensor, Tensor]:
     work = where if where.type != "mps" else torch.device("cpu")  # that device has no float64
+    if precision == "exact":
+        short = _short(pos, spectrum, axes, dtype, where)
+        if short is not None:
+            return short
+        phases = _phases(pos, spectrum, axes, work)
+        native = _native(phases, spectrum.attention_factor, dtype)
+        if native is not None:
+            return native
+        theta = phases.to(torch.float64) * (2 * math.pi / TURN)
+    else:
+        theta = _float32_angles(pos, spectrum, axes, work)
+    scaled = ((f(theta) * spectrum.attention_factor).to(dtype).to(where) for f in (torch.cos, torch.sin))
+    return next(scaled), next(scaled)
 
-    def make() -> tuple[Tensor, Tensor]:
-        if precision == "exact":
-            phases = _phases(pos, spectrum, axes, work)
-            native = _native(phases, spectrum.attention_factor, dtype)
-            if native is not None:
-                return native
-            theta = phases.to(torch.float64) * (2 * math.pi / TURN)
-        else:
-            theta = _float32_angles(pos, spectrum, axes, work)
-        scaled = ((f(theta) * spectrum.attention_factor).to(dtype).to(where) for f in (torch.cos, torch.sin))
-        return next(scaled), next(scaled)
 
-    return pos.remember(("cos_sin", spectrum, axes, precision, dtype, where), make)
+def _short(
+    pos: Positions, spectrum: Spectrum, axes: tuple[int, ...] | None, dtype: torch.dtype, where: torch.device
+) -> tuple[Tensor, Tensor] | None:
+    """The tables of a few tokens by one call of a built-in function; None where that cannot serve."""
+    if is_compiling() or pos.axes > 1 or axes is not None or spectrum.start_tokens or where.type != "cpu":
+        return None
+    like = _like((*pos.ids.shape, len(spectrum.turns)), dtype)
+    return _short_tables(pos.ids, _turns_on_cpu(spectrum), spectrum.attention_factor, like)  # type: ignore[no-any-return]
+
+
+def _short_tables(*arguments: Any) -> Any:
+    """`kernels.cpu.SHORT_TABLES`, which takes the place of this function: kernels are loaded when they are needed."""
+    global _short_tables
+    from ropewalk.kernels import cpu
+
+    _short_tables = cpu.SHORT_TABLES
+    return _short_tables(*arguments)
+
+
+@lru_cache(maxsize=64)
+def _turns_on_cpu(spectrum: Spectrum) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor(spectrum.turns, dtype=torch.int64, device="cpu")
+
+
+@lru_cache(maxsize=64)
+def _like(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor of that shape and dtype that takes no memory."""
+    with torch.inference_mode(False):
+        return torch.empty(1, dtype=dtype, device="cpu").expand(shape)
 
 
 def _phases(pos: Positions, spectrum: Spectrum, axes: tuple[int, ...] | None, device: torch.device) -> Tensor:

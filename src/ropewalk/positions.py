@@ -56,7 +56,7 @@ class Positions:
         valid: Tensor | None = None,
         order: Tensor | None = None,
     ) -> None:
-        ids = torch.as_tensor(ids)
+        ids = ids if isinstance(ids, Tensor) else torch.as_tensor(ids)
         if ids.numel() == 0 and ids.dtype == torch.float32:  # torch.as_tensor([]) has to guess, and guesses float
             ids = ids.to(torch.int64)
         if ids.dtype == torch.bool:
@@ -96,10 +96,11 @@ class Positions:
         """
         if n < 0:
             raise ValueError(f"the number of tokens cannot be negative, got {n}")
-        row = torch.arange(n, device=device if not isinstance(offset, Tensor) else offset.device)
-        if isinstance(offset, Tensor) and offset.dim() not in (0, 1):
+        if not isinstance(offset, Tensor):
+            return cls(torch.arange(offset, offset + n, device=device))
+        if offset.dim() not in (0, 1):
             raise ValueError(f"offset is an int or has shape (B,), got {tuple(offset.shape)}")
-        return cls(row + (offset[:, None] if isinstance(offset, Tensor) and offset.dim() == 1 else offset))
+        return cls(torch.arange(n, device=offset.device) + (offset[:, None] if offset.dim() == 1 else offset))
 
     @classmethod
     def packed(cls, cu_seqlens: Tensor | Sequence[int]) -> Positions:

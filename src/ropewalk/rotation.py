@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 Layout = Literal["half", "interleaved"]
 Place = Literal["leading", "trailing"]
@@ -46,7 +47,8 @@ def rotate(
         inverse: turn back.
         impl: `"eager"` is PyTorch's own operations, on any device; `"native"` the C++ operator, or a ValueError that
             says why it cannot serve; `"auto"` the operator where it can.
-        out: where to write the result, of the shape and dtype of `x`; takes no part in gradients.
+        out: where to write the result, of the shape and dtype of `x`; takes no part in gradients, so none may be
+            wanted.
 
     >>> x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     >>> cos, sin = torch.tensor([[1.0, 0.01]]).cos(), torch.tensor([[1.0, 0.01]]).sin()  # position 1, d = 4
@@ -57,12 +59,16 @@ def rotate(
 
     Raises:
         ValueError: shapes that do not fit, an unknown layout, place or impl, a dtype that is not floating, an
-            implementation that cannot serve.
+            implementation that cannot serve; `out` while `x`, `cos` or `sin` learns.
     """
     if out is not None:
+        if _learn(x, cos, sin, out):
+            raise ValueError("out= takes no part in gradients, but x, cos, sin or out requires one: leave it out")
         turned = _native("rotate_out", (x,), cos, sin, layout, seq_dim, place, inverse, impl, out)
         return out if turned is not NotImplemented else out.copy_(_eager(x, cos, sin, layout, seq_dim, place, inverse))
-    turned = _native("rotate", (x,), cos, sin, layout, seq_dim, place, inverse, impl)
+    turned = None if is_compiling() else _short(False, x, None, cos, sin, layout, seq_dim, place, inverse, impl)
+    if turned is None:
+        turned = _native("rotate", (x,), cos, sin, layout, seq_dim, place, inverse, impl)
     return turned if turned is not NotImplemented else _eager(x, cos, sin, layout, seq_dim, place, inverse)
 
 
@@ -77,8 +83,13 @@ def rotate_(
     inverse: bool = False,
     impl: Impl = "auto",
 ) -> Tensor:
-    """`rotate` in place; returns `x`."""
-    if _native("rotate_", (x,), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented:
+    """`rotate` in place; returns `x`. Where a gradient is wanted, a copy of the result takes its place."""
+    if not is_compiling() and _short(True, x, None, cos, sin, layout, seq_dim, place, inverse, impl) is not None:
+        return x
+    if (
+        _learn(x, cos, sin)
+        or _native("rotate_", (x,), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented
+    ):
         x.copy_(rotate(x, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl))
     return x
 
@@ -102,9 +113,11 @@ def rotate_pair(
     >>> rotate_pair(q, k, cos, sin, layout="half")[1].flatten()
     tensor([-1.,  1., -1.,  1.])
     """
-    turned: tuple[Tensor, Tensor] = _native("rotate_pair", (q, k), cos, sin, layout, seq_dim, place, inverse, impl)
+    turned = None if is_compiling() else _short(False, q, k, cos, sin, layout, seq_dim, place, inverse, impl)
+    if turned is None:
+        turned = _native("rotate_pair", (q, k), cos, sin, layout, seq_dim, place, inverse, impl)
     if turned is not NotImplemented:
-        return turned
+        return turned  # type: ignore[no-any-return]
     how = (cos, sin, layout, seq_dim, place, inverse)
     return _eager(q, *how), _eager(k, *how)
 
@@ -122,7 +135,12 @@ def rotate_pair_(
     impl: Impl = "auto",
 ) -> tuple[Tensor, Tensor]:
     """`rotate_pair` in place; returns `q` and `k`."""
-    if _native("rotate_pair_", (q, k), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented:
+    if not is_compiling() and _short(True, q, k, cos, sin, layout, seq_dim, place, inverse, impl) is not None:
+        return q, k
+    if (
+        _learn(q, k, cos, sin)
+        or _native("rotate_pair_", (q, k), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented
+    ):
         for t in (q, k):
             rotate_(t, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl)
     return q, k
@@ -171,15 +189,131 @@ def norm_rotate(
         )
     if not epsilon >= 0:
         raise ValueError(f"epsilon is 0 or more, got {epsilon}")
-    work = torch.float64 if x.dtype == torch.float64 else torch.float32
-    weight = weight.to(work)
-    turned = _native("norm_rotate", (x,), cos, sin, layout, seq_dim, place, inverse, impl, weight.contiguous(), epsilon)
+    turned = _native("norm_rotate", (x,), cos, sin, layout, seq_dim, place, inverse, impl, weight, epsilon)
     if turned is NotImplemented:
-        wide = x.to(work)
+        work = torch.float64 if x.dtype == torch.float64 else torch.float32
+        wide, weight = x.to(work), weight.to(work)
         normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon) * weight
         turned = _eager(normed, cos, sin, layout, seq_dim, place, inverse).to(x.dtype)
     result: Tensor = turned
     return result
+
+
+def rotate_to_cache(
+    k: Tensor,
+    v: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slots: Tensor,
+    *,
+    layout: Layout,
+    seq_dim: int = -2,
+    place: Place = "leading",
+    inverse: bool = False,
+    impl: Impl = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Turn new keys straight into the rows of a preallocated cache, with their values as they are; returns the caches.
+
+    The same as `k_cache.index_copy_(seq_dim, slots, rotate(k, …))` and `v_cache.index_copy_(seq_dim, slots, v)`, in one
+    pass and without a turned copy of the keys. Where a gradient is wanted, it is that. `slots` are rows of the cache,
+    not positions: a window that wraps around writes position 4096 into row 0, turned by the angle of 4096.
+
+    Args:
+        k: new keys `(…, S, …, D)`, as `x` in `rotate`.
+        v: their values, with the axes of `k` and a width of their own.
+        cos: as in `rotate`.
+        sin: as in `rotate`.
+        k_cache: like `k` in all but its number of tokens; written in place.
+        v_cache: like `v`, with as many tokens as `k_cache`; written in place.
+        slots: int64 `(S,)`, or `(B, S)` with `B` the first axis: the row that each token goes to. If a row is named
+            twice, which of the two stays is not said.
+        layout: as in `rotate`, like all the rest.
+        seq_dim: the axis that counts tokens.
+        place: whether the rotated channels lead or trail.
+        inverse: turn back.
+        impl: as in `rotate`.
+
+    >>> k_cache, v_cache = torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, 4, 2)
+    >>> cos, sin = torch.zeros(1, 1), torch.ones(1, 1)  # a quarter turn
+    >>> k, v = torch.tensor([[[[1.0, 0.0]]]]), torch.tensor([[[[5.0, 6.0]]]])
+    >>> _ = rotate_to_cache(k, v, cos, sin, k_cache, v_cache, torch.tensor([2]), layout="half")
+    >>> k_cache[0, 0, 2], v_cache[0, 0, 2]
+    (tensor([0., 1.]), tensor([5., 6.]))
+
+    Raises:
+        ValueError: as `rotate`; caches of another shape or dtype; slots that are not int64, not one a token, or outside
+            of the cache.
+    """
+    how = (layout, seq_dim, place, inverse, impl)
+    into = (k_cache, v_cache, slots)
+    if not is_compiling() and _short_to_cache(k, v, cos, sin, *into, *how) is not None:
+        return k_cache, v_cache
+    if (
+        _learn(k, v, cos, sin, k_cache, v_cache)
+        or _native("rotate_to_cache", (k, v), cos, sin, *how, *into) is NotImplemented
+    ):
+        _check_cache(k, v, k_cache, v_cache, slots, seq_dim)
+        turned = rotate(k, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl)
+        for new, cache in ((turned, k_cache), (v, v_cache)):
+            _put(new, cache, slots, seq_dim)
+    return k_cache, v_cache
+
+
+def _put(new: Tensor, cache: Tensor, slots: Tensor, seq_dim: int) -> None:
+    if slots.dim() == 1:
+        cache.index_copy_(seq_dim, slots, new)
+        return
+    index = slots.reshape(*[n if axis in (0, seq_dim % new.dim()) else 1 for axis, n in enumerate(new.shape)])
+    cache.scatter_(seq_dim, index.expand(new.shape), new)
+
+
+def _check_cache(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: Tensor, seq_dim: int) -> None:
+    axis = seq_dim % k.dim()
+    for what, new, cache in (("k", k, k_cache), ("v", v, v_cache)):
+        shape = (*new.shape[:axis], cache.shape[axis] if cache.dim() == new.dim() else "tokens", *new.shape[axis + 1 :])
+        if new.dim() != k.dim() or cache.shape != shape or cache.dtype != new.dtype:
+            raise ValueError(
+                f"{what}_cache has the shape and dtype of {what} in all but its number of tokens, "
+                f"{new.dtype} {tuple(new.shape)}, got {cache.dtype} {tuple(cache.shape)}"
+            )
+    if k.shape[:-1] != v.shape[:-1] or k_cache.shape[axis] != v_cache.shape[axis]:
+        raise ValueError(
+            f"k and v have the same axes but for the last, and their caches too, got {tuple(k.shape)} and "
+            f"{tuple(v.shape)}, {tuple(k_cache.shape)} and {tuple(v_cache.shape)}"
+        )
+    if slots.dtype != torch.int64 or slots.shape not in ((k.shape[axis],), (k.shape[0], k.shape[axis])):
+        raise ValueError(
+            f"slots are int64, one for each of the {k.shape[axis]} tokens (or a row of them for each sample), "
+            f"got {slots.dtype} {tuple(slots.shape)}"
+        )
+    if slots.numel() and not 0 <= int(slots.min()) <= int(slots.max()) < k_cache.shape[axis]:
+        wrong = int(slots.min()) if slots.min() < 0 else int(slots.max())
+        raise ValueError(f"slots name rows 0 to {k_cache.shape[axis] - 1} of the cache, got {wrong}")
+
+
+def _learn(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+def _load_short(which: int, arguments: tuple[Any, ...]) -> Any:
+    """Put the built-in functions in the place of these two, and call one: kernels are loaded when something turns."""
+    global _short, _short_to_cache
+    from ropewalk.kernels import cpu
+
+    _short, _short_to_cache = cpu.SHORT_TURN, cpu.SHORT_TO_CACHE
+    return (_short, _short_to_cache)[which](*arguments)
+
+
+def _short(*arguments: Any) -> Any:
+    """`kernels.cpu.SHORT_TURN`: what a short call takes; gives None where it does not serve."""
+    return _load_short(0, arguments)
+
+
+def _short_to_cache(*arguments: Any) -> Any:
+    """`kernels.cpu.SHORT_TO_CACHE`, in the same way."""
+    return _load_short(1, arguments)
 
 
 def _native(
@@ -205,11 +339,13 @@ def _native(
     from ropewalk.kernels import cpu
 
     tensors = (*xs, cos, sin)
-    problem = cpu.refuses(tensors)
+    problem = cpu.refuses((*tensors, *(t for t in more if isinstance(t, Tensor))))
     if cpu.exporting_to_onnx():
         _fit(xs[0], cos, sin, seq_dim)  # a graph would fail only when it runs
     if problem is None and layout in cpu.LAYOUTS and (place == "leading" or place == "trailing"):
-        if not name.endswith(("_", "_out")):  # a copy in rows is cheaper than the eager form, and gives the same bits
+        if not name.endswith(
+            ("_", "_out", "_cache")
+        ):  # a copy in rows is cheaper than the eager form, and gives the same bits
             tensors = (*[x if x.stride(-1) == 1 else x.contiguous() for x in xs], cos, sin)
         first = 0 if place == "leading" else xs[0].shape[-1] - 2 * cos.shape[-1]
         try:

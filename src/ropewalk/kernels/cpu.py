@@ -11,6 +11,7 @@ import ctypes
 import functools
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 """What the kernels are compiled for, by number."""
 
 LAYOUTS = {"half": 0, "interleaved": 1}
+
+WRITTEN = {
+    "rotate_": slice(0, 1),
+    "rotate_pair_": slice(0, 2),
+    "rotate_out": slice(-1, None),
+    "rotate_to_cache": slice(-3, -1),
+}
+"""Which arguments an operator writes into."""
 
 NOT_BUILT = "they were not built; was there a C++ compiler when ropewalk was installed?"
 """The usual reason why there are none."""
@@ -56,6 +65,8 @@ def refuses(tensors: tuple[Tensor, ...]) -> str | None:
             return f"a tensor is on {t.device}"
         if type(t) is not Tensor and type(t) is not torch.nn.Parameter and not _is_distributed(t):
             return f"a tensor is a {type(t).__name__}"
+        if t.is_neg():
+            return "a tensor is a view of negated numbers, as torch makes of the imaginary part of a conjugate"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func is at work, for which the eager form is right as it stands"
     return None
@@ -85,7 +96,12 @@ def call(name: str, tensors: tuple[Tensor, ...], *rest: Any) -> Any:
     if torch.compiler.is_compiling() or (torch.is_grad_enabled() and _any_learns((*tensors, *rest))):
         return operator(*tensors, *rest)
     with torch._C._AutoDispatchBelowAutograd():
-        return operator(*tensors, *rest)
+        result = operator(*tensors, *rest)
+    written = WRITTEN.get(name)
+    if written:  # torch must know, or a backward pass that needs the old values would not complain
+        changed = [t for t in (*tensors, *rest)[written] if not t.is_inference()]
+        torch.autograd.graph.increment_version(changed)
+    return result
 
 
 def _any_learns(arguments: tuple[Any, ...]) -> bool:
@@ -119,7 +135,7 @@ def _say_what_they_do() -> None:
     """Shapes for tracing, and gradients: the gradient of a rotation is the rotation back."""
     for name, results in (("rotate", 1), ("rotate_pair", 2), ("norm_rotate", 1)):
         torch.library.register_fake(f"ropewalk::{name}", functools.partial(_fake_like, results))
-    for name in ("rotate_", "rotate_pair_", "rotate_out"):
+    for name in WRITTEN:
         torch.library.register_fake(f"ropewalk::{name}", _fake_nothing)
     torch.library.register_fake("ropewalk::cos_sin", _fake_tables)
     torch.library.register_autograd("ropewalk::rotate", _backward, setup_context=_setup)
@@ -177,15 +193,15 @@ def _setup_norm(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_norm(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, cos, sin, weight = ctx.saved_tensors
-    wide = x.to(weight.dtype)
+    wide, gain = x.to(cos.dtype), weight.to(cos.dtype)
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + ctx.epsilon)
     normed = wide * scale
     tables: tuple[Any, Any] = (None, None)
     if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-        tables = _table_gradients(normed * weight, grad, cos, *ctx.how)
-    back = _back(grad.to(weight.dtype), cos, sin, ctx.how)
-    by_weight = (back * normed).sum_to_size(weight.shape)
-    back = back * weight
+        tables = _table_gradients(normed * gain, grad, cos, *ctx.how)
+    back = _back(grad.to(cos.dtype), cos, sin, ctx.how)
+    by_weight = (back * normed).sum_to_size(weight.shape).to(weight.dtype)
+    back = back * gain
     by_x = scale * (back - normed * (back * normed).mean(-1, keepdim=True))
     return by_x.to(x.dtype), *tables, None, None, None, None, by_weight, None
 
@@ -222,6 +238,42 @@ def _table_shape(cos: Tensor, dims: int, seq_dim: int) -> list[int]:
     return shape
 
 
+def _short_calls(library: ctypes.CDLL | None) -> list[Callable[..., Any]]:
+    """The built-in functions of short_calls.cpp; such as never serve where torch has not what they need."""
+    capsule = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    try:
+        if library is None or capsule is None:
+            raise AttributeError
+        known = (
+            None,
+            Tensor,
+            torch.nn.Parameter,
+            "requires_grad",
+            Tensor.is_neg,
+            torch._C._increment_version,
+            torch.empty_like,
+            torch._C._len_torch_dispatch_stack,
+            torch._C._is_torch_function_mode_enabled,
+            torch._C._functorch.peek_interpreter_stack,
+            torch._C._is_tracing,
+            torch._C._autograd._profiler_enabled,
+        )
+    except AttributeError:
+        return [_serves_nothing] * 3
+    start = ctypes.PyDLL(library._name).ropewalk_short_calls
+    start.restype, start.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.py_object, ctypes.c_int32]
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    methods = [start(known, capsule, which) for which in range(3)]
+    if not all(methods):
+        return [_serves_nothing] * 3
+    return [make(method, None, None) for method in methods]
+
+
+def _serves_nothing(*arguments: Any) -> None:
+    return None
+
+
 def _find() -> Kernels:
     """Load the library; where that cannot be, say why in one log line."""
     try:
@@ -235,12 +287,21 @@ def _find() -> Kernels:
 KERNELS = _find()
 """What was found."""
 
+SHORT_TURN, SHORT_TO_CACHE, SHORT_TABLES = _short_calls(KERNELS.library)
+"""What short calls take around torch's dispatcher. They give None where they do not serve: then the operators do, or
+say what is wrong.
+
+- `turn(in_place, q, k or None, cos, sin, layout, seq_dim, place, inverse, impl)`
+- `to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl)`
+- `tables(ids, turns, factor, like)`
+"""
+
 OPERATORS: dict[str, Any] = (
     {}
     if KERNELS.library is None
     else {
         name: getattr(torch.ops.ropewalk, name).default
-        for name in ("rotate", "rotate_", "rotate_out", "rotate_pair", "rotate_pair_", "cos_sin", "norm_rotate")
+        for name in ("rotate", "rotate_pair", "cos_sin", "norm_rotate", *WRITTEN)
     }
 )
 """The operators by name; none where there is no library."""

@@ -144,6 +144,14 @@ int64_t ropewalk_items(const ropewalk_rotation* r) {
 }
 void ropewalk_rotate(const ropewalk_rotation* r, int64_t begin, int64_t end) { COMPILED[in_use].rotate(*r, begin, end); }
 void ropewalk_cos_sin(const ropewalk_table* t, int64_t begin, int64_t end) { COMPILED[in_use].table(*t, begin, end); }
+double ropewalk_read(const void* numbers, int64_t at, int32_t dtype) {
+    switch (dtype) {
+        case ROPEWALK_F64: return static_cast<const double*>(numbers)[at];
+        case ROPEWALK_BF16: return widen(static_cast<const Bf16*>(numbers)[at]);
+        case ROPEWALK_F16: return widen(static_cast<const F16*>(numbers)[at]);
+    }
+    return static_cast<const float*>(numbers)[at];
+}
 int32_t ropewalk_isa_found(void) { return FOUND; }
 int32_t ropewalk_isa_in_use(void) { return in_use; }
 int32_t ropewalk_use_isa(int32_t wanted) { return in_use = wanted < 0 || wanted > FOUND ? FOUND : wanted; }

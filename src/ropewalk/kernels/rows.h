@@ -170,7 +170,9 @@ INLINE void rotate_items(const ropewalk_rotation& r, int64_t begin, int64_t end)
     const int64_t outer_heads = r.table_head ? r.heads : 1, inner_heads = r.table_head ? 1 : r.heads;
     const int64_t pairs = r.pairs, first = r.first, rest = r.first + 2 * r.pairs, channels = r.channels;
     const bool inverse = r.inverse, copy_first = r.x != r.y && first, copy_rest = r.x != r.y && rest < channels;
-    const int64_t rows = Way::PREPARED && SCRATCH / (2 * pairs) < size ? SCRATCH / (2 * pairs) : size;
+    // Whichever of heads and tokens lies closer together in memory is walked in the inner loop: all heads of one token, or a run of tokens.
+    const bool heads_inside = r.tokens == 1 || r.x_head < r.x_token;
+    const int64_t rows = heads_inside ? 1 : Way::PREPARED && SCRATCH / (2 * pairs) < size ? SCRATCH / (2 * pairs) : size;
     const int64_t row = Way::PREPARED ? 2 * pairs : r.table_token;  // from one token's row of the table to the next
     alignas(64) C c[Way::PREPARED ? SCRATCH + 16 : 1];
     alignas(64) C s[Way::PREPARED ? SCRATCH + 16 : 1];
@@ -189,18 +191,17 @@ INLINE void rotate_items(const ropewalk_rotation& r, int64_t begin, int64_t end)
             for (int64_t t = 0; Way::PREPARED && t < count; t++)
                 Way::prepare(cos + (from + t) * r.table_token, sin + (from + t) * r.table_token, inverse ? C(-1) : C(1), pairs,
                              c + t * row, s + t * row);
-            // Whichever of heads and tokens lies closer together in memory is walked in the inner loop.
-            const bool heads_inside = count == 1 || r.x_head < r.x_token;
-            const int64_t outside = heads_inside ? count : inner_heads, inside = heads_inside ? inner_heads : count;
-            const int64_t x_out = heads_inside ? r.x_token : r.x_head, x_in = heads_inside ? r.x_head : r.x_token;
-            const int64_t y_out = heads_inside ? r.y_token : r.y_head, y_in = heads_inside ? r.y_head : r.y_token;
-            const int64_t table_out = heads_inside ? row : 0, table_in = heads_inside ? 0 : row;
+            const int64_t outside = heads_inside ? 1 : inner_heads, inside = heads_inside ? inner_heads : count;
+            const int64_t x_in = heads_inside ? r.x_head : r.x_token, y_in = heads_inside ? r.y_head : r.y_token;
+            const int64_t table_in = heads_inside ? 0 : row;
             for (int64_t o = 0; o < outside; o++) {
-                const T* x = x_item + from * r.x_token + o * x_out;
-                T* y = y_item + from * r.y_token + o * y_out;
-                const C* c_row = (Way::PREPARED ? c : cos + from * row) + o * table_out;
-                const C* s_row = (Way::PREPARED ? s : sin + from * row) + o * table_out;
+                const T* x = x_item + from * r.x_token + o * r.x_head;
+                T* y = y_item + from * r.y_token + o * r.y_head;
+                const C* c_row = Way::PREPARED ? c : cos + from * row;
+                const C* s_row = Way::PREPARED ? s : sin + from * row;
                 for (int64_t i = 0; i < inside; i++, x += x_in, y += y_in, c_row += table_in, s_row += table_in) {
+                    const int64_t t = heads_inside ? from : from + i, h = heads_inside ? i : o;
+                    if (r.slots) y = y_item + r.slots[batch * r.slot_batch + t * r.slot_token] * r.y_token + h * r.y_head;
                     T* to = STREAM ? line : y;
                     if constexpr (NORM) {
                         norm_row(x, normed, static_cast<const C*>(r.weight), C(r.epsilon), channels);
@@ -239,7 +240,7 @@ TARGET void rotate(const ropewalk_rotation& r, int64_t begin, int64_t end) {
         case ROPEWALK_F16: return ROPEWALK_WAYS(F16);
         case ROPEWALK_BF16:
             if (!half) return choose_way<InterleavedWords, Interleaved<Bf16>, Bf16>(r, begin, end);
-            if (r.pairs % 2) return choose_way<Half<Bf16>, Half<Bf16>, Bf16>(r, begin, end);
+            if (r.pairs % 2 || !r.pairs) return choose_way<Half<Bf16>, Half<Bf16>, Bf16>(r, begin, end);
             return choose_way<HalfWords, Half<Bf16>, Bf16>(r, begin, end);
     }
 #undef ROPEWALK_WAYS

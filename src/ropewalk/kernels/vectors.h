@@ -83,6 +83,30 @@ struct Number<F16> {
 };
 #endif
 
+#if BYTES > 16
+template <>
+struct Number<Bf16> {
+    using C = float;
+    using V = F32;
+    static constexpr int64_t LANES = BYTES / 4;
+    INLINE V load(const Bf16* x) {
+#if BYTES == 64
+        return V(U32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)x))) << 16);
+#else
+        return V(U32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)x))) << 16);
+#endif
+    }
+    INLINE void store(Bf16* y, V v) {
+        const U32 u = U32(v), half = v == v ? (u + 0x7fffu + ((u >> 16) & 1u)) >> 16 : (u >> 16) | 0x40u;
+#if BYTES == 64
+        _mm256_storeu_si256((__m256i*)y, _mm512_cvtepi32_epi16(__m512i(half)));
+#else
+        _mm_storeu_si128((__m128i*)y, _mm_packus_epi32(_mm256_castsi256_si128(__m256i(half)), _mm256_extracti128_si256(__m256i(half), 1)));
+#endif
+    }
+};
+#endif
+
 // Two bfloat16 in one 32-bit word: no lane ever changes its width, which costs more than the arithmetic.
 INLINE F32 low(U32 words) { return F32(words << 16); }
 INLINE F32 high(U32 words) { return F32(words & 0xffff0000u); }
