@@ -280,7 +280,7 @@ def check_tokens(x: Tensor, pos: Positions, what: str) -> None:
     """
     if pos.axes != 1:
         raise ValueError(f"this encoding takes one position a token, these positions have {pos.axes} axes")
-    shape, length = x.shape, len(pos)
+    shape, length = x.shape, pos.ids.shape[-1]  # not len(pos), which would be a constant in a graph
     if len(shape) < 2 or shape[-2] != length:
         raise ValueError(
             f"{what} has shape {tuple(x.shape)}, token axis last but one, but there are {length} positions; "
