@@ -189,7 +189,11 @@ def norm_rotate(
         )
     if not epsilon >= 0:
         raise ValueError(f"epsilon is 0 or more, got {epsilon}")
-    turned = _native("norm_rotate", (x,), cos, sin, layout, seq_dim, place, inverse, impl, weight, epsilon)
+    turned = None
+    if not is_compiling():
+        turned = _short_norm(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon)
+    if turned is None:
+        turned = _native("norm_rotate", (x,), cos, sin, layout, seq_dim, place, inverse, impl, weight, epsilon)
     if turned is NotImplemented:
         work = torch.float64 if x.dtype == torch.float64 else torch.float32
         wide, weight = x.to(work), weight.to(work)
@@ -298,12 +302,12 @@ def _learn(*tensors: Tensor) -> bool:
 
 
 def _load_short(which: int, arguments: tuple[Any, ...]) -> Any:
-    """Put the built-in functions in the place of these two, and call one: kernels are loaded when something turns."""
-    global _short, _short_to_cache
+    """Put the built-in functions in the place of these three, and call one: kernels are loaded when something turns."""
+    global _short, _short_to_cache, _short_norm
     from ropewalk.kernels import cpu
 
-    _short, _short_to_cache = cpu.SHORT_TURN, cpu.SHORT_TO_CACHE
-    return (_short, _short_to_cache)[which](*arguments)
+    _short, _short_to_cache, _short_norm = cpu.SHORT_TURN, cpu.SHORT_TO_CACHE, cpu.SHORT_NORM_TURN
+    return (_short, _short_to_cache, _short_norm)[which](*arguments)
 
 
 def _short(*arguments: Any) -> Any:
@@ -314,6 +318,11 @@ def _short(*arguments: Any) -> Any:
 def _short_to_cache(*arguments: Any) -> Any:
     """`kernels.cpu.SHORT_TO_CACHE`, in the same way."""
     return _load_short(1, arguments)
+
+
+def _short_norm(*arguments: Any) -> Any:
+    """`kernels.cpu.SHORT_NORM_TURN`, in the same way."""
+    return _load_short(2, arguments)
 
 
 def _native(

@@ -151,10 +151,10 @@ INLINE void norm_row(const T* x, C* out, const C* weight, C epsilon, int64_t cha
 // Copies a row without reading its target into the caches first. Target and length are multiples of 64 bytes.
 INLINE void stream_row(void* to, const void* from, int64_t bytes) {
 #if BYTES == 64
-    for (int64_t i = 0; i < bytes; i += 64) _mm512_stream_si512((__m512i*)((char*)to + i), _mm512_load_si512((const char*)from + i));
+    for (int64_t i = 0; i < bytes; i += 64) _mm512_stream_si512((__m512i*)((char*)to + i), _mm512_loadu_si512((const char*)from + i));
 #elif BYTES == 32
     for (int64_t i = 0; i < bytes; i += 32)
-        _mm256_stream_si256((__m256i*)((char*)to + i), _mm256_load_si256((const __m256i*)((const char*)from + i)));
+        _mm256_stream_si256((__m256i*)((char*)to + i), _mm256_loadu_si256((const __m256i*)((const char*)from + i)));
 #else
     memcpy(to, from, bytes);
 #endif
@@ -169,7 +169,7 @@ INLINE void rotate_items(const ropewalk_rotation& r, int64_t begin, int64_t end)
     const int64_t size = block_of(r), blocks = (r.tokens + size - 1) / size;
     const int64_t outer_heads = r.table_head ? r.heads : 1, inner_heads = r.table_head ? 1 : r.heads;
     const int64_t pairs = r.pairs, first = r.first, rest = r.first + 2 * r.pairs, channels = r.channels;
-    const bool inverse = r.inverse, copy_first = r.x != r.y && first, copy_rest = r.x != r.y && rest < channels;
+    const bool inverse = r.inverse, copy_first = r.x != r.y && first && (pairs || !STREAM), copy_rest = r.x != r.y && rest < channels;
     // Whichever of heads and tokens lies closer together in memory is walked in the inner loop: all heads of one token, or a run of tokens.
     const bool heads_inside = r.tokens == 1 || r.x_head < r.x_token;
     const int64_t rows = heads_inside ? 1 : Way::PREPARED && SCRATCH / (2 * pairs) < size ? SCRATCH / (2 * pairs) : size;
@@ -213,7 +213,7 @@ INLINE void rotate_items(const ropewalk_rotation& r, int64_t begin, int64_t end)
                         if (copy_first) memcpy(to, x, size_t(first) * sizeof(T));
                         if (copy_rest) memcpy(to + rest, x + rest, size_t(channels - rest) * sizeof(T));
                     }
-                    if constexpr (STREAM) stream_row(y, line, channels * int64_t(sizeof(T)));
+                    if constexpr (STREAM) stream_row(y, pairs ? line : x, channels * int64_t(sizeof(T)));
                 }
             }
         }

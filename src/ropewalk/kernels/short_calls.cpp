@@ -169,6 +169,27 @@ Object turn(Object, Object const* a, intptr_t) {
     }
 }
 
+// norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon) -> y; or None: not served
+Object norm_turn(Object, Object const* a, intptr_t) {
+    View x, weight, cos, sin, y;
+    Turn how;
+    if (somebody_watches()) return result(known.none);
+    if (!read_plain(a[0], x) || !read_plain(a[1], weight) || !read_plain(a[2], cos) || !read_plain(a[3], sin)) return result(known.none);
+    if (!x.dim || !cos.dim || bytes_of(x) > LITTLE || !read_turn(a + 4, x.size[x.dim - 1], cos.size[cos.dim - 1], how)) return result(known.none);
+    const double epsilon = PyFloat_AsDouble(a[9]);
+    if (PyErr_Occurred()) return PyErr_Clear(), result(known.none);
+    const Owned to(PyObject_CallFunctionObjArgs(known.empty_like, a[0], nullptr));
+    if (!to) return nullptr;  // Python has set an error
+    if (!read(to.object, y)) return result(known.none);
+    try {
+        double numbers[ROPEWALK_MAX_CHANNELS];
+        run({describe_norm(x, y, cos, sin, how, weight, epsilon, numbers)});
+    } catch (const std::exception&) {
+        return result(known.none);
+    }
+    return result(to.object);
+}
+
 // to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl) -> (k_cache, v_cache); or None: not served
 Object fill_cache(Object, Object const* a, intptr_t) {
     View t[7];
@@ -223,6 +244,7 @@ struct Method {  // PyMethodDef
 };
 Method methods[] = {{"turn", turn, 0x80, "turn(in_place, q, k, cos, sin, layout, seq_dim, place, inverse, impl)"},
                     {"to_cache", fill_cache, 0x80, "to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl)"},
+                    {"norm_turn", norm_turn, 0x80, "norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon)"},
                     {"tables", tables, 0x80, "tables(ids, turns, factor, like)"}};
 }  // namespace
 

@@ -234,6 +234,20 @@ inline ropewalk_rotation describe(const View& x, const View& y, const View& cos,
     return r;
 }
 
+// The same with RMSNorm before it. The weight, whatever its dtype, is read into `numbers`, in the type of the arithmetic.
+inline ropewalk_rotation describe_norm(const View& x, const View& y, const View& cos, const View& sin, const Turn& turn, const View& weight,
+                                       double epsilon, double (&numbers)[ROPEWALK_MAX_CHANNELS]) {
+    ropewalk_rotation r = describe(x, y, cos, sin, turn);
+    const int32_t dtype = kernel_dtype(weight.dtype);
+    CHECK(weight.dim == 1 && weight.size[0] == r.channels && dtype >= 0, "weight has one number a channel");
+    for (int64_t i = 0; i < r.channels; i++) {
+        const double w = ropewalk_read(weight.data, i * weight.stride[0], dtype);
+        r.dtype == ROPEWALK_F64 ? numbers[i] = w : reinterpret_cast<float*>(numbers)[i] = float(w);
+    }
+    r.weight = numbers, r.epsilon = epsilon, r.stream = 0;
+    return r;
+}
+
 // Rows of y that tokens go to, in place of 0, 1, 2 …: slots (tokens) or (batch, tokens).
 inline void send_to(ropewalk_rotation& r, const View& slots, int64_t length) {
     CHECK(slots.dtype == aoti_torch_dtype_int64() && (slots.dim == 1 || slots.dim == 2), "slots are int64 and have 1 or 2 axes");

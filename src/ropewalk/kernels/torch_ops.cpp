@@ -78,30 +78,13 @@ void cos_sin(Value* stack, uint64_t, uint64_t) {
 
 // ---------------------------------------------------------------------------------------------- neighbours
 
-// A weight of the norm in the type of the arithmetic, whatever its own.
-void read_weight(const View& weight, bool is_double, double* to) {
-    const int32_t dtype = kernel_dtype(weight.dtype);
-    const int64_t n = weight.size[0], step = weight.stride[0];
-    for (int64_t i = 0; i < n; i++) {
-        const double w = ropewalk_read(weight.data, i * step, dtype);
-        if (is_double)
-            to[i] = w;
-        else
-            reinterpret_cast<float*>(to)[i] = float(w);
-    }
-}
-
 // norm_rotate(x, cos, sin, …, weight, epsilon) -> y: RMSNorm over each head, then the rotation
 void norm_rotate(Value* stack, uint64_t, uint64_t) {
     Tensor x = tensor(stack[0]), cos = tensor(stack[1]), sin = tensor(stack[2]), weight = tensor(stack[7]);
     CHECK(kernel_dtype(x.dtype) >= 0 && x.dim >= 2 && x.dim <= 4, "x is floating and has 2 to 4 axes");
-    CHECK(weight.dim == 1 && weight.size[0] == x.size[x.dim - 1] && kernel_dtype(weight.dtype) >= 0, "weight has one number a channel");
     Tensor y = empty_like(x, ITEM_BYTES[kernel_dtype(x.dtype)]);
-    ropewalk_rotation r = describe(x, y, cos, sin, turn_from(stack + 3));
     double numbers[ROPEWALK_MAX_CHANNELS];
-    read_weight(weight, r.dtype == ROPEWALK_F64, numbers);
-    r.weight = numbers, r.epsilon = real(stack[8]), r.stream = 0;
-    run({r});
+    run({describe_norm(x, y, cos, sin, turn_from(stack + 3), weight, real(stack[8]), numbers)});
     stack[0] = y.release();
 }
 
