@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 log = logging.getLogger("ropewalk")
 
@@ -69,7 +70,13 @@ def refuses(tensors: tuple[Tensor, ...]) -> str | None:
             return "a tensor is a view of negated numbers, as torch makes of the imaginary part of a conjugate"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func is at work, for which the eager form is right as it stands"
+    if _differentiates_forward():
+        return "something is differentiated forward, for which the eager form is right as it stands"
     return None
+
+
+def _differentiates_forward() -> bool:
+    return forward_ad._current_level >= 0
 
 
 def exporting_to_onnx() -> bool:
@@ -252,11 +259,14 @@ def _short_calls(library: ctypes.CDLL | None) -> list[Callable[..., Any]]:
             Tensor.is_neg,
             torch._C._increment_version,
             torch.empty_like,
+            forward_ad,
+            "_current_level",
             torch._C._len_torch_dispatch_stack,
             torch._C._is_torch_function_mode_enabled,
             torch._C._functorch.peek_interpreter_stack,
             torch._C._is_tracing,
             torch._C._autograd._profiler_enabled,
+            _differentiates_forward,
         )
     except AttributeError:
         return [_serves_nothing] * 4

@@ -26,7 +26,7 @@ using Object = PyObject*;
     F(void*, PyCapsule_GetPointer, (Object, const char*))                  \
     F(double, PyFloat_AsDouble, (Object))                                  \
     F(long long, PyLong_AsLongLong, (Object))                              \
-    F(int, PyUnicode_CompareWithASCIIString, (Object, const char*))        \
+    F(const char*, PyUnicode_AsUTF8AndSize, (Object, intptr_t*))           \
     F(Object, PyErr_Occurred, ())                                          \
     F(void, PyErr_Clear, ())
 ROPEWALK_PYTHON_FUNCTIONS(ROPEWALK_DECLARE)
@@ -67,7 +67,8 @@ struct DLExchange {
 // What Python hands over at the start, in this order.
 struct Known {
     Object none, tensor, parameter, requires_grad, is_neg, increment_version, empty_like;
-    Object watchers[5];  // functions that return something true while somebody may be watching or tracing
+    Object forward_ad, current_level;  // a module and its attribute: 0 or more while something is differentiated forward
+    Object watchers[6];  // functions that return something true while somebody may be watching or tracing
 };
 Known known;
 const DLExchange* exchange;
@@ -82,7 +83,9 @@ bool true_of(const Owned& o) {
 bool somebody_watches() {
     for (Object watcher : known.watchers)
         if (true_of(Owned(PyObject_CallFunctionObjArgs(watcher, nullptr)))) return true;
-    return false;
+    const Owned level(PyObject_GetAttr(known.forward_ad, known.current_level));
+    const bool forward = !level || PyLong_AsLongLong(level.object) >= 0;
+    return PyErr_Occurred() ? PyErr_Clear(), true : forward;
 }
 
 int32_t torch_dtype(const DLTensor& t) {
@@ -114,7 +117,12 @@ bool read_plain(Object object, View& t) {
     return !true_of(Owned(PyObject_CallFunctionObjArgs(known.is_neg, object, nullptr))) && read(object, t);
 }
 
-bool is(Object text, const char* expected) { return PyUnicode_CompareWithASCIIString(text, expected) == 0; }
+bool is(Object text, const char* expected) {
+    intptr_t length;
+    const char* found = PyUnicode_AsUTF8AndSize(text, &length);
+    if (!found) return PyErr_Clear(), false;  // not a text
+    return size_t(length) == strlen(expected) && !memcmp(found, expected, size_t(length));
+}
 
 // From layout, seq_dim, place, inverse, impl.
 bool read_turn(Object const* a, int64_t channels, int64_t pairs, Turn& turn) {
@@ -139,7 +147,8 @@ Object result(Object o) {
 int64_t bytes_of(const View& t) { return kernel_dtype(t.dtype) < 0 ? LITTLE + 1 : t.elements() * ITEM_BYTES[kernel_dtype(t.dtype)]; }
 
 // turn(in_place, q, k or None, cos, sin, layout, seq_dim, place, inverse, impl) -> q', or (q', k'), or None: not served
-Object turn(Object, Object const* a, intptr_t) {
+Object turn(Object, Object const* a, intptr_t given) {
+    if (given != 10) return result(known.none);
     Object const* const xs = a + 1;
     const bool in_place = PyObject_IsTrue(a[0]) == 1;
     const int count = xs[1] == known.none ? 1 : 2;
@@ -191,7 +200,8 @@ Object norm_turn(Object, Object const* a, intptr_t) {
 }
 
 // to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl) -> (k_cache, v_cache); or None: not served
-Object fill_cache(Object, Object const* a, intptr_t) {
+Object fill_cache(Object, Object const* a, intptr_t given) {
+    if (given != 12) return result(known.none);
     View t[7];
     Turn how;
     if (somebody_watches()) return result(known.none);
@@ -209,7 +219,8 @@ Object fill_cache(Object, Object const* a, intptr_t) {
 }
 
 // tables(ids, turns, factor, like) -> (cos, sin) like that one, of the shape of ids and one column a pair; or None: not served
-Object tables(Object, Object const* a, intptr_t) {
+Object tables(Object, Object const* a, intptr_t given) {
+    if (given != 4) return result(known.none);
     View ids, turns, cos, sin;
     if (somebody_watches() || !read_plain(a[0], ids) || !read_plain(a[1], turns)) return result(known.none);
     const double factor = PyFloat_AsDouble(a[2]);
