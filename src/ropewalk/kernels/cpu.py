@@ -70,13 +70,9 @@ def refuses(tensors: tuple[Tensor, ...]) -> str | None:
             return "a tensor is a view of negated numbers, as torch makes of the imaginary part of a conjugate"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func is at work, for which the eager form is right as it stands"
-    if _differentiates_forward():
+    if forward_ad._current_level >= 0:
         return "something is differentiated forward, for which the eager form is right as it stands"
     return None
-
-
-def _differentiates_forward() -> bool:
-    return forward_ad._current_level >= 0
 
 
 def exporting_to_onnx() -> bool:
@@ -266,7 +262,6 @@ def _short_calls(library: ctypes.CDLL | None) -> list[Callable[..., Any]]:
             torch._C._functorch.peek_interpreter_stack,
             torch._C._is_tracing,
             torch._C._autograd._profiler_enabled,
-            _differentiates_forward,
         )
     except AttributeError:
         return [_serves_nothing] * 4

@@ -66,9 +66,9 @@ struct DLExchange {
 
 // What Python hands over at the start, in this order.
 struct Known {
-    Object none, tensor, parameter, requires_grad, is_neg, increment_version, empty_like;
+    Object none, tensor, parameter, requires_grad, is_neg, increment_version, empty_like, forward_ad, current_level;
     Object forward_ad, current_level;  // a module and its attribute: 0 or more while something is differentiated forward
-    Object watchers[6];  // functions that return something true while somebody may be watching or tracing
+    Object watchers[5];  // functions that return something true while somebody may be watching or tracing
 };
 Known known;
 const DLExchange* exchange;
