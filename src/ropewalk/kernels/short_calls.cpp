@@ -66,7 +66,7 @@ struct DLExchange {
 
 // What Python hands over at the start, in this order.
 struct Known {
-    Object none, tensor, parameter, requires_grad, is_neg, increment_version, empty_like, forward_ad, current_level;
+    Object none, tensor, parameter, requires_grad, is_neg, increment_version, empty_like;
     Object forward_ad, current_level;  // a module and its attribute: 0 or more while something is differentiated forward
     Object watchers[5];  // functions that return something true while somebody may be watching or tracing
 };
