@@ -136,6 +136,7 @@ def test_every_form_of_x_and_its_tables():
             x.transpose(1, 2), c[:, :, None], s[:, :, None], layout="half", seq_dim=1, inverse=True
         ),
         lambda x, c, s: rw.rotate(x[:, 0], c, s, layout="half", place="trailing"),
+        lambda x, c, s: rw.rotate(x[:, 1], c[0], s[0], layout="half"),
         lambda x, c, s: rw.rotate(x[0], c[0], s[0], layout="half"),
         lambda x, c, s: rw.rotate(x[0, 0], c[0], s[0], layout="interleaved"),
         lambda x, c, s: rw.rotate(x[:, None], c[:, None, None], s[:, None, None], layout="half"),

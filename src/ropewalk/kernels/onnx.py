@@ -30,12 +30,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, layout: int, seq_dim: int, first
         cos, sin = cos.movedim(axis, -2), sin.movedim(axis, -2)
     heads, cos, sin = _in_its_form(moved, cos, sin)
     turning, width = heads[..., first:] if first else heads, 2 * cos.shape[-1]
+    partial, count = turning.shape[-1] != width, heads.shape[1]
     turned = torch.onnx.ops.rotary_embedding(
         turning.float(),
         cos,
         -sin if inverse else sin,
         interleaved=layout == cpu.LAYOUTS["interleaved"],
-        rotary_embedding_dim=0 if turning.shape[-1] == width else width,
+        rotary_embedding_dim=width if partial else 0,
+        num_heads=count if partial and isinstance(count, int) else 0,  # onnxruntime 1.23 wants it beside the width
     ).to(x.dtype)
     if first:
         turned = torch.cat((heads[..., :first], turned), dim=-1)
@@ -51,7 +53,7 @@ def _in_its_form(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, T
         return x.flatten(0, -3)[:, None], cos, sin
     cos, sin = (t[None] if t.dim() == 2 else t.flatten(0, -3) for t in (cos, sin))
     if x.dim() < 4:
-        x = x[(None,) * (4 - x.dim())] if cos.shape[0] == 1 else x[:, None]
+        x = x[None, None] if x.dim() == 2 else x[:, None]
     elif x.dim() > 4:
         x = x.flatten(1, -3)
     if cos.shape[0] != x.shape[0]:
@@ -74,8 +76,9 @@ def norm_rotate(x: Tensor, cos: Tensor, sin: Tensor, *rest: Any) -> Tensor:
 def cos_sin(phases: Tensor, factor: float, double: bool) -> tuple[Tensor, Tensor]:
     """Cosine and sine, in float64 up to the last rounding."""
     angle = _times(phases.to(torch.float64), RADIANS)
+    cos = 1 - 2 * (0.5 * angle).sin().square()  # onnxruntime 1.23 has the sine of float64, but not the cosine
     dtype = torch.float64 if double else torch.float32
-    return _times(angle.cos(), factor).to(dtype), _times(angle.sin(), factor).to(dtype)
+    return _times(cos, factor).to(dtype), _times(angle.sin(), factor).to(dtype)
 
 
 def _times(x: Tensor, number: float) -> Tensor:
