@@ -161,8 +161,21 @@ def what_is_not_split_alike(world):
         rw.rotate_(by_tokens[0], *whole, layout="half", impl="native")
 
 
+def compiled(world):
+    """In one graph, where DTensor was there before the kernels."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+
+    mesh = init_device_mesh("cpu", (world,))
+    q, *_ = heads_first()
+    split = distribute_tensor(q, mesh, [Shard(1)])
+    cos, sin = (distribute_tensor(t, mesh, [Replicate()]) for t in tables(False))
+    turn = torch.compile(lambda x: rw.rotate(x, cos, sin, layout="half"), fullgraph=True, backend="eager")
+    assert torch.equal(turn(split).full_tensor(), rw.rotate(q, *tables(False), layout="half"))
+
+
 def everything(world):
     """All of these, since processes are dear to start."""
+    compiled(world)  # first of all, so that no call before has loaded the rules
     every_split(world)
     tokens_before_heads(world)
     norm_and_its_weight(world)

@@ -311,3 +311,6 @@ OPERATORS: dict[str, Any] = (
     }
 )
 """The operators by name; none where there is no library."""
+
+if KERNELS.library is not None and "torch.distributed.tensor" in sys.modules:
+    from ropewalk.kernels import sharding_rule  # noqa: F401  # at a DTensor's first call a compiler would look through it
