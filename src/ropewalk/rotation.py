@@ -141,8 +141,9 @@ def rotate_pair_(
         _learn(q, k, cos, sin)
         or _native("rotate_pair_", (q, k), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented
     ):
-        for t in (q, k):
-            rotate_(t, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl)
+        how: dict[str, Any] = {"layout": layout, "seq_dim": seq_dim, "place": place, "inverse": inverse, "impl": impl}
+        for t, turned in zip((q, k), rotate_pair(q, k, cos, sin, **how), strict=True):
+            t.copy_(turned)
     return q, k
 
 
@@ -258,6 +259,7 @@ def rotate_to_cache(
         _learn(k, v, cos, sin, k_cache, v_cache)
         or _native("rotate_to_cache", (k, v), cos, sin, *how, *into) is NotImplemented
     ):
+        _fit(k, cos, sin, seq_dim)
         _check_cache(k, v, k_cache, v_cache, slots, seq_dim)
         turned = rotate(k, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl)
         for new, cache in ((turned, k_cache), (v, v_cache)):
@@ -287,7 +289,8 @@ def _check_cache(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: 
             f"k and v have the same axes but for the last, and their caches too, got {tuple(k.shape)} and "
             f"{tuple(v.shape)}, {tuple(k_cache.shape)} and {tuple(v_cache.shape)}"
         )
-    if slots.dtype != torch.int64 or slots.shape not in ((k.shape[axis],), (k.shape[0], k.shape[axis])):
+    allowed = [(k.shape[axis],), (k.shape[0], k.shape[axis])][: 2 if axis else 1]
+    if slots.dtype != torch.int64 or slots.shape not in allowed:
         raise ValueError(
             f"slots are int64, one for each of the {k.shape[axis]} tokens (or a row of them for each sample), "
             f"got {slots.dtype} {tuple(slots.shape)}"

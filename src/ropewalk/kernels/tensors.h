@@ -176,6 +176,19 @@ struct Axes {
 inline int64_t size_of(const View& t, int64_t axis) { return axis < 0 ? 1 : t.size[axis]; }
 inline int64_t stride_of(const View& t, int64_t axis) { return axis < 0 || t.size[axis] == 1 ? 0 : t.stride[axis]; }
 
+// Whether two tensors lie in different memory, from the first number of each to its last.
+inline bool apart(const View& a, const View& b) {
+    const View* const both[] = {&a, &b};
+    uintptr_t from[2], to[2];
+    for (int t = 0; t < 2; t++) {
+        int64_t last = 0;
+        for (int64_t i = 0; i < both[t]->dim; i++) last += (both[t]->size[i] - 1) * both[t]->stride[i];
+        from[t] = reinterpret_cast<uintptr_t>(both[t]->data);
+        to[t] = from[t] + uintptr_t((last + 1) * ITEM_BYTES[kernel_dtype(both[t]->dtype)]);
+    }
+    return !a.elements() || !b.elements() || to[0] <= from[1] || to[1] <= from[0];
+}
+
 // Rows of x to rows of y, none of whose channels turns.
 inline ropewalk_rotation describe_copy(const View& x, const View& y, const Axes& axes) {
     ropewalk_rotation r{};
@@ -184,10 +197,17 @@ inline ropewalk_rotation describe_copy(const View& x, const View& y, const Axes&
     r.batch = size_of(x, axes.batch), r.heads = size_of(x, axes.heads), r.tokens = x.size[axes.tokens], r.channels = x.size[x.dim - 1];
     CHECK(r.channels <= ROPEWALK_MAX_CHANNELS, "a head has at most 2048 channels, got " + std::to_string(r.channels));
     r.first = r.channels;
-    for (const View* t : {&x, &y}) CHECK(r.channels <= 1 || t->stride[t->dim - 1] == 1, "the last axis is contiguous");
+    for (const View* t : {&x, &y}) {
+        CHECK(r.channels <= 1 || t->stride[t->dim - 1] == 1, "the last axis is contiguous");
+        CHECK(t->data || !t->elements(), "a tensor has no memory");
+    }
+    for (int64_t i = 0; i < y.dim; i++) CHECK(y.size[i] <= 1 || y.stride[i], "rows of the output share their memory");
     r.x = x.data, r.y = y.data;
     r.x_batch = stride_of(x, axes.batch), r.x_head = stride_of(x, axes.heads), r.x_token = stride_of(x, axes.tokens);
     r.y_batch = stride_of(y, axes.batch), r.y_head = stride_of(y, axes.heads), r.y_token = stride_of(y, axes.tokens);
+
+    const bool in_place = x.data == y.data && r.x_batch == r.y_batch && r.x_head == r.y_head && r.x_token == r.y_token;
+    CHECK(in_place || apart(x, y), "the output is the input itself, or lies apart from it");
 
     // Large outputs that do not overwrite their input are written past the caches, in whole lines of 64 bytes.
     const int64_t bytes = ITEM_BYTES[r.dtype];
@@ -229,6 +249,7 @@ inline ropewalk_rotation describe(const View& x, const View& y, const View& cos,
     const bool same = r.table_batch == stride_of(sin, batch) && r.table_head == stride_of(sin, heads) && r.table_token == stride_of(sin, tokens);
     const bool packed = r.pairs == 1 || (cos.stride[cos.dim - 1] == 1 && sin.stride[sin.dim - 1] == 1);
     CHECK(same && packed, "cos and sin have the same strides, and their last axis is contiguous");
+    CHECK((cos.data && sin.data) || !cos.elements(), "cos or sin has no memory");
 
     r.cos = cos.data, r.sin = sin.data, r.layout = int32_t(turn.layout), r.inverse = turn.inverse;
     return r;
@@ -240,6 +261,7 @@ inline ropewalk_rotation describe_norm(const View& x, const View& y, const View&
     ropewalk_rotation r = describe(x, y, cos, sin, turn);
     const int32_t dtype = kernel_dtype(weight.dtype);
     CHECK(weight.dim == 1 && weight.size[0] == r.channels && dtype >= 0, "weight has one number a channel");
+    CHECK(weight.data || !r.channels, "weight has no memory");
     for (int64_t i = 0; i < r.channels; i++) {
         const double w = ropewalk_read(weight.data, i * weight.stride[0], dtype);
         r.dtype == ROPEWALK_F64 ? numbers[i] = w : reinterpret_cast<float*>(numbers)[i] = float(w);
@@ -249,11 +271,12 @@ inline ropewalk_rotation describe_norm(const View& x, const View& y, const View&
 }
 
 // Rows of y that tokens go to, in place of 0, 1, 2 …: slots (tokens) or (batch, tokens).
-inline void send_to(ropewalk_rotation& r, const View& slots, int64_t length) {
+inline void send_to(ropewalk_rotation& r, const View& slots, const Axes& axes, int64_t length) {
     CHECK(slots.dtype == aoti_torch_dtype_int64() && (slots.dim == 1 || slots.dim == 2), "slots are int64 and have 1 or 2 axes");
     const int64_t batch = slots.dim == 2 ? 0 : -1, tokens = slots.dim - 1;
-    CHECK(slots.size[tokens] == r.tokens && (batch < 0 || slots.size[0] == 1 || slots.size[0] == r.batch),
+    CHECK(slots.size[tokens] == r.tokens && (batch < 0 || (axes.batch == 0 && slots.size[0] == r.batch)),
           "slots " + slots.shape() + " do not fit " + std::to_string(r.batch) + " × " + std::to_string(r.tokens) + " tokens");
+    CHECK(slots.data || !slots.elements(), "slots have no memory");
     r.slots = static_cast<const int64_t*>(slots.data), r.slot_batch = stride_of(slots, batch), r.slot_token = stride_of(slots, tokens);
     for (int64_t b = 0; b < (r.slot_batch ? r.batch : 1); b++)
         for (int64_t s = 0; s < r.tokens; s++) {
@@ -300,11 +323,13 @@ inline void to_cache(const View& k, const View& v, const View& cos, const View& 
         bool fits = x->dim == k.dim && cache->dim == k.dim && cache->dtype == x->dtype;
         for (int64_t i = 0; fits && i < k.dim; i++) fits = i == axes.tokens || x->size[i] == cache->size[i];
         CHECK(fits, "a cache has the shape and dtype of what goes into it, but for the number of tokens: " + x->shape() + ", got " + cache->shape());
+        CHECK(kernel_dtype(x->dtype) >= 0, "x is float32, float64, bfloat16 or float16");
+        CHECK(apart(*x, *cache), "what goes into a cache lies apart from it");
     }
     CHECK(k.size[axes.tokens] == v.size[axes.tokens] && k_cache.size[axes.tokens] == v_cache.size[axes.tokens], "k and v, and their caches, have as many tokens");
     ropewalk_rotation turned = describe(k, k_cache, cos, sin, turn);
     ropewalk_rotation copied = describe_copy(v, v_cache, axes);
-    for (ropewalk_rotation* r : {&turned, &copied}) send_to(*r, slots, k_cache.size[axes.tokens]);
+    for (ropewalk_rotation* r : {&turned, &copied}) send_to(*r, slots, axes, k_cache.size[axes.tokens]);
     run({turned, copied});
 }
 }  // namespace ropewalk
