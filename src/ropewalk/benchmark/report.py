@@ -23,6 +23,7 @@ CONTENDERS = {
     "in place": ("in place", "上書き"),
     "out=": ("out=", "out="),
     "fused": ("norm_rotate", "norm_rotate"),
+    "into the cache": ("rotate_to_cache", "rotate_to_cache"),
     "exact": ("cos_sin, exact", "cos_sin（正確）"),
     "hf": ("transformers (HF)", "transformers（HF）"),
     "hf-compiled": ("HF, compiled", "HF（コンパイル）"),

@@ -62,7 +62,7 @@ class Cell:
 def forward(cell: Cell) -> list[Contender]:
     """Every way to rotate queries and keys once, and what copying them costs."""
     q, k = cell.query_key()
-    out, own = ([torch.full_like(x, torch.nan) for x in (q, k)] for _ in range(2))
+    out, own = ([torch.empty_like(x) for x in (q, k)] for _ in range(2))
     spectrum, inv_freq = geometric(HEAD_DIM, BASE), geometric(HEAD_DIM, BASE).inv_freq
     cos, sin = cos_sin(torch.arange(cell.length), spectrum)
     pos = Positions.arange(cell.length)
@@ -72,8 +72,12 @@ def forward(cell: Cell) -> list[Contender]:
         for mine, x in zip(own, (q, k), strict=True):
             mine.copy_(x)
 
+    def poison() -> None:
+        for to in out:
+            to.fill_(torch.nan)
+
     found = [
-        Contender("copy_", lambda: [to.copy_(x) for to, x in zip(out, (q, k), strict=True)], same),
+        Contender("copy_", lambda: [to.copy_(x) for to, x in zip(out, (q, k), strict=True)], same, prepare=poison),
         Contender("clone", lambda: (q.clone(), k.clone()), same),
         Contender("mul_", lambda: [x.mul_(1.0) for x in own], same, prepare=fill),
     ]
@@ -86,7 +90,7 @@ def forward(cell: Cell) -> list[Contender]:
             made("new", partial(rotate_pair, q, k, cos, sin, layout=layout)),
             made("query_key", partial(rope.query_key, q, k, pos)),
             made("in place", partial(rotate_pair_, own[0], own[1], cos, sin, layout=layout), prepare=fill),
-            made("out=", partial(_into, (q, k), out, cos, sin, layout)),
+            made("out=", partial(_into, (q, k), out, cos, sin, layout), prepare=poison),
         ]
     return found + others(cell, q, k, lambda turn: partial(turn, q, k), inverse=False)
 

@@ -50,8 +50,8 @@ class Patience:
         rounds: at most.
         bunch: seconds; shorter calls are timed several at once.
         cell: seconds all rounds together shall take; there are at least `FEWEST_ROUNDS`.
-        once: seconds beyond which a call is not repeated, unless it is a reference: its time is that of the check,
-            over the references' times there.
+        once: seconds beyond which a call is not repeated, unless it is a reference: after the check it is timed once,
+            over the references' medians.
     """
 
     rounds: int = 15
@@ -74,13 +74,19 @@ def measure(contenders: Sequence[Contender], references: Sequence[str], patience
         if "error" not in row:
             right.append((contender, row))
             first.append(seconds)
+    for n, (contender, _) in enumerate(right):
+        if first[n] > patience.once and contender.name not in references:
+            first[n] = once(contender.call)  # the first may have waited for an import
     again = [n for n, (c, _) in enumerate(right) if first[n] <= patience.once or c.name in references]
     bunches = in_turn([right[n][0].call for n in again], [first[n] for n in again], patience)
     times = dict(zip(again, bunches, strict=True))
     base = {c.name: n for n, (c, _) in enumerate(right) if c.name in references}
     for n, (_, row) in enumerate(right):
         bunch = times.get(n, Bunch((first[n],), 1))
-        over = {name: ratios(bunch.seconds, times[m].seconds if n in times else [first[m]]) for name, m in base.items()}
+        over = {
+            name: ratios(bunch.seconds, times[m].seconds if n in times else [statistics.median(times[m].seconds)])
+            for name, m in base.items()
+        }
         row |= {
             "seconds": statistics.median(bunch.seconds),
             "rounds": len(bunch.seconds),
