@@ -166,7 +166,7 @@ def _native(phases: Tensor, factor: float, dtype: torch.dtype) -> tuple[Tensor, 
     """Both tables from one C++ operator; None where it cannot serve."""
     from ropewalk.kernels import cpu
 
-    if cpu.refuses((phases,)) is not None:
+    if cpu.refuses("cos_sin", (phases,)) is not None:
         return None
     cos, sin = cpu.call("cos_sin", (phases.contiguous(),), factor, dtype == torch.float64)
     return cos, sin

@@ -33,7 +33,8 @@ def rotate(
     """Rotate each pair (a, b) of `x` to (a·cos - b·sin, b·cos + a·sin). RoFormer (2104.09864), equation 34.
 
     The arithmetic is float32 (float64 for float64), the result has the dtype of `x`, and is rounded once. Queries and
-    keys are rotated, values never. On the CPU one C++ operator reads and writes each byte once, forward and backward.
+    keys are rotated, values never. One operator reads and writes each byte once, forward and backward: in C++ on the
+    CPU, in Triton on CUDA.
 
     Args:
         x: `(…, S, …, D)` of a floating dtype.
@@ -45,8 +46,8 @@ def rotate(
         seq_dim: the axis of `x` that counts tokens: -2 for `(B, heads, S, D)`, -3 for `(B, S, heads, D)`.
         place: whether the rotated channels lead or trail.
         inverse: turn back.
-        impl: `"eager"` is PyTorch's own operations, on any device; `"native"` the C++ operator, or a ValueError that
-            says why it cannot serve; `"auto"` the operator where it can.
+        impl: `"eager"` is PyTorch's own operations, on any device; `"native"` the operator, or a ValueError that says
+            why it cannot serve; `"auto"` the operator where it can.
         out: where to write the result, of the shape and dtype of `x`; takes no part in gradients, so none may be
             wanted.
 
@@ -351,7 +352,7 @@ def _native(
     from ropewalk.kernels import cpu
 
     tensors = (*xs, cos, sin)
-    problem = cpu.refuses((*tensors, *(t for t in more if isinstance(t, Tensor))))
+    problem = cpu.refuses(name, (*tensors, *(t for t in more if isinstance(t, Tensor))))
     if cpu.exporting_to_onnx():
         _fit(xs[0], cos, sin, seq_dim)  # a graph would fail only when it runs
     if problem is None and layout in cpu.LAYOUTS and (place == "leading" or place == "trailing"):

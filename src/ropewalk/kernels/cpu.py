@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from ropewalk.kernels import triton
+
 log = logging.getLogger("ropewalk")
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
@@ -52,27 +54,36 @@ class Kernels:
         return "none" if self.library is None else INSTRUCTION_SETS[self.library.ropewalk_isa_in_use()]
 
 
-def refuses(tensors: tuple[Tensor, ...]) -> str | None:
-    """Why the operators cannot take these tensors, or None; shapes, dtypes and strides they check themselves."""
+def refuses(name: str, tensors: tuple[Tensor, ...]) -> str | None:
+    """Why that operator cannot take these tensors, or None; shapes, dtypes and strides it checks itself."""
     if exporting_to_onnx():
         return None  # which has an operator of its own
     if KERNELS.library is None:
         return KERNELS.reason
-    if torch.compiler.is_compiling():
-        away = [t.device for t in tensors if t.device.type != "cpu"]
-        return f"a tensor is on {away[0]}" if away else None
+    compiling = torch.compiler.is_compiling()
     for t in tensors:
-        if not t.is_cpu:
-            return f"a tensor is on {t.device}"
+        if not t.is_cpu and (elsewhere := _refuses_elsewhere(name, tensors)):
+            return elsewhere
+        if compiling:
+            continue
         if type(t) is not Tensor and type(t) is not torch.nn.Parameter and not _is_distributed(t):
             return f"a tensor is a {type(t).__name__}"
         if t.is_neg():
             return "a tensor is a view of negated numbers, as torch makes of the imaginary part of a conjugate"
+    if compiling:
+        return None
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func is at work, for which the eager form is right as it stands"
     if forward_ad._current_level >= 0:
         return "something is differentiated forward, for which the eager form is right as it stands"
     return None
+
+
+def _refuses_elsewhere(name: str, tensors: tuple[Tensor, ...]) -> str | None:
+    devices = {t.device for t in tensors}
+    if len(devices) > 1 or not tensors[0].is_cuda:
+        return f"a tensor is on {next(d for d in devices if d.type != 'cpu')}"
+    return triton.refuses(name)
 
 
 def exporting_to_onnx() -> bool:
@@ -141,6 +152,7 @@ def _say_what_they_do() -> None:
     for name in WRITTEN:
         torch.library.register_fake(f"ropewalk::{name}", _fake_nothing)
     torch.library.register_fake("ropewalk::cos_sin", _fake_tables)
+    triton.register()
     torch.library.register_autograd("ropewalk::rotate", _backward, setup_context=_setup)
     torch.library.register_autograd("ropewalk::norm_rotate", _backward_norm, setup_context=_setup_norm)
     torch.library.register_autograd("ropewalk::rotate_pair", _backward_pair, setup_context=_setup_pair)
