@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from ropewalk.kernels import cpu
+
 settings.register_profile(
     "stable",
     derandomize=True,  # the same examples in every run, so that a red test is a change of the code
@@ -36,3 +38,15 @@ def poisoned() -> Iterator[None]:
     yield
     torch.utils.deterministic.fill_uninitialized_memory = before
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(params=cpu.INSTRUCTION_SETS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every instruction set that this machine has; none where there are no kernels."""
+    wanted = cpu.INSTRUCTION_SETS.index(request.param)
+    library = cpu.KERNELS.library
+    if library is None or library.ropewalk_isa_found() < wanted:
+        pytest.skip(f"there are no kernels for {request.param} here")
+    assert library.ropewalk_use_isa(wanted) == wanted
+    yield request.param
+    library.ropewalk_use_isa(-1)

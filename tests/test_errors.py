@@ -41,6 +41,7 @@ from ropewalk import (
     geometric,
     norm_rotate,
     rotate,
+    rotate_to_cache,
 )
 from ropewalk.attention import scores
 from ropewalk.encodings import find
@@ -67,6 +68,12 @@ IN_ORDER = Positions(torch.arange(12).reshape(3, 1, 4)).ordered()
 
 def turn(x: torch.Tensor = Q, cos: torch.Tensor = COS, sin: torch.Tensor = SIN, **options: Any) -> object:
     return rotate(x, cos, sin, **{"layout": "half", **options})
+
+
+def store(**changed: Any) -> object:
+    """Keys and values into a cache of nine tokens, with something changed."""
+    into = {"k_cache": torch.zeros(1, 4, 9, 8), "v_cache": torch.zeros(1, 4, 9, 8), "slots": torch.arange(3)}
+    return rotate_to_cache(**{"k": Q, "v": Q, "cos": COS, "sin": SIN, "layout": "half", **into, **changed})
 
 
 def many_axes(n: int) -> Positions:
@@ -186,6 +193,31 @@ REFUSALS: list[Refusal] = [
         lambda: norm_rotate(Q, torch.ones(8), COS, SIN, layout="half", epsilon=-1.0),
         ValueError,
         r"epsilon is 0 or more, got -1\.0",
+    ),
+    (
+        lambda: turn(Q.clone().requires_grad_(), out=torch.empty_like(Q)),
+        ValueError,
+        "out= takes no part in gradients, but x, cos, sin or out requires one",
+    ),
+    (
+        lambda: store(k_cache=torch.zeros(1, 4, 9, 6)),
+        ValueError,
+        r"k_cache has the shape and dtype of k .*torch.float32 \(1, 4, 3, 8\), got torch.float32 \(1, 4, 9, 6\)",
+    ),
+    (
+        lambda: store(v=torch.ones(1, 4, 2, 8)),
+        ValueError,
+        r"k and v have the same axes but for the last, .*got \(1, 4, 3, 8\) and \(1, 4, 2, 8\)",
+    ),
+    (
+        lambda: store(slots=torch.arange(2)),
+        ValueError,
+        r"slots are int64, one for each of the 3 tokens .*, got torch.int64 \(2,\)",
+    ),
+    (
+        lambda: store(slots=torch.tensor([0, 9, 1])),
+        ValueError,
+        "slots name rows 0 to 8 of the cache, got 9",
     ),
     # Attention
     (

@@ -16,43 +16,9 @@ from hypothesis import strategies as st
 import ropewalk as rw
 from ropewalk.kernels import cpu
 from ropewalk.rotation import norm_rotate, rotate, rotate_, rotate_pair, rotate_pair_
+from turns import DTYPES, HALF_PRECISION, LAYOUTS, PLACES, assert_right, in_float64, needs_kernels, tables
 
-needs_kernels = pytest.mark.skipif(
-    cpu.KERNELS.library is None, reason=f"the C++ kernels are not there: {cpu.KERNELS.reason}"
-)
 torch_deprecates_its_own = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
-HALF_PRECISION = (torch.bfloat16, torch.float16)
-DTYPES = (torch.float32, torch.float64, *HALF_PRECISION)
-LAYOUTS = ("half", "interleaved")
-PLACES = ("leading", "trailing")
-
-
-def tables(positions: torch.Tensor, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    return rw.cos_sin(positions, rw.geometric(width), dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-
-
-def in_float64(x, cos, sin, **how):
-    """The oracle: the eager rotation of the same numbers in float64."""
-    return rotate(x.double(), cos.double(), sin.double(), impl="eager", **how)
-
-
-def assert_right(y: torch.Tensor, exact: torch.Tensor, x: torch.Tensor) -> None:
-    """Within rounding of the arithmetic; half precision is that, rounded once, whichever way its ties fall."""
-    error = (1e-15 if y.dtype == torch.float64 else 2e-7) * (float(x.abs().max()) if x.numel() else 1)
-    least, most = (exact - error).to(y.dtype), (exact + error).to(y.dtype)
-    assert bool(((least <= y) & (y <= most)).all())
-
-
-@pytest.fixture(params=cpu.INSTRUCTION_SETS)
-def isa(request):
-    """Every instruction set that this machine has."""
-    wanted = cpu.INSTRUCTION_SETS.index(request.param)
-    library = cpu.KERNELS.library
-    if library.ropewalk_isa_found() < wanted:
-        pytest.skip(f"this machine has no {request.param}")
-    assert library.ropewalk_use_isa(wanted) == wanted
-    yield request.param
-    library.ropewalk_use_isa(-1)
 
 
 @needs_kernels
@@ -158,6 +124,113 @@ def test_every_half_precision_number_survives_a_turn_by_nothing(isa, dtype):
             & rotate(every.double(), cos.double(), sin.double(), layout=layout, impl="eager").isfinite()
         )
         assert torch.equal(y[finite], every[finite])
+
+
+NAN_BITS = {
+    torch.float32: (0x7FC00000, 0x7FFFFFFF, -1, 0x7F800001, 0x7FBFFFFF, -0x7FFFFF),  # quiet, signalling, either sign
+    torch.float64: ((0x7FF8 << 48), (1 << 63) - 1, -1, (0x7FF0 << 48) + 1, (0x7FF8 << 48) - 1),
+    torch.bfloat16: (0x7FC0, 0x7FFF, -1, 0x7F81, 0x7FBF),
+    torch.float16: (0x7E00, 0x7FFF, -1, 0x7C01, 0x7DFF),
+}
+BITS = {torch.float32: torch.int32, torch.float64: torch.int64, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_nan_or_infinity_in_x_or_a_table_never_becomes_a_number(isa, dtype):
+    for layout, pairs, inverse in product(LAYOUTS, (2, 15, 21, 64), (False, True)):
+        x, (cos, sin) = torch.randn(3, 9, 2 * pairs).to(dtype), tables(torch.arange(9), 2 * pairs, dtype)
+        for t in (x, cos, sin):
+            odd = [torch.tensor(bits, dtype=BITS[t.dtype]).view(t.dtype) for bits in NAN_BITS[t.dtype]]
+            for value in (*odd, *torch.tensor([float("inf"), -float("inf")], dtype=t.dtype)):
+                channel, before = int(torch.randint(0, t.shape[-1], ())), t.clone()
+                t.view(BITS[t.dtype])[..., 4, channel] = value.view(BITS[t.dtype])
+                how = {"layout": layout, "inverse": inverse}
+                exact = in_float64(x, cos, sin, **how)
+                y = rotate(x, cos, sin, impl="native", **how)
+                assert torch.equal(y.isnan(), exact.isnan()), (layout, pairs, hex(int(value.view(BITS[t.dtype]))))
+                assert torch.equal(y.isinf(), exact.isinf())
+                t.copy_(before)
+                there = exact.isfinite()
+                assert_right(y[there], exact[there], x)
+    weight = torch.ones(8)
+    x, (cos, sin) = torch.randn(2, 9, 8).to(dtype), tables(torch.arange(9), 8, dtype)
+    for bits in NAN_BITS[dtype]:
+        x.view(BITS[dtype])[0, 4, 3] = bits
+        for layout in LAYOUTS:
+            spoilt = norm_rotate(x, weight, cos, sin, layout=layout, impl="native").isnan()
+            assert spoilt[0, 4].all()
+            assert int(spoilt.sum()) == 8
+
+
+def test_a_gradient_goes_through_what_is_turned_in_place():
+    """These were once written as if no gradient were wanted, and gave that of something else."""
+    cos, sin = tables(torch.arange(5), 6, torch.float64)
+    weight = torch.randn(2, 2, 3, 5, 8, dtype=torch.float64)
+
+    def loss(turn, q, k, cos, sin):
+        q, k = turn(q * 2, k * 3, cos, sin)
+        return (torch.stack((q, k)) * weight).sum()
+
+    def together(q, k, cos, sin):
+        return rotate_pair_(q, k, cos, sin, layout="half", place="trailing")
+
+    def apart(q, k, cos, sin):
+        return tuple(rotate_(t, cos, sin, layout="half", place="trailing") for t in (q, k))
+
+    def fresh(q, k, cos, sin):
+        return tuple(rotate(t, cos, sin, layout="half", place="trailing", impl="eager") for t in (q, k))
+
+    for which in ((0,), (1,), (2, 3), (0, 1, 2, 3)):
+        given = [torch.randn(2, 3, 5, 8, dtype=torch.float64) for _ in range(2)] + [cos.clone(), sin.clone()]
+        learned = [given[i].requires_grad_() for i in which]
+        right = torch.autograd.grad(loss(fresh, *given), learned)
+        for turn in (together, apart):
+            torch.testing.assert_close(torch.autograd.grad(loss(turn, *given), learned), right, rtol=1e-12, atol=1e-12)
+    with pytest.raises(RuntimeError, match="leaf"):
+        rotate_(torch.ones(1, 6, dtype=torch.float64, requires_grad=True), cos[:1], sin[:1], layout="half")
+
+
+@pytest.mark.parametrize("impl", ["auto", "eager"])
+def test_an_output_that_overlaps_its_input_is_right_all_the_same(impl):
+    for heads in (3, 300):  # a short call, and an operator
+        cos, sin = tables(torch.arange(3), 64, torch.float32)
+        memory = torch.randn(3 * heads * 64 + 64)
+        x, out = memory[:-64].view(heads, 3, 64), memory[64:].view(heads, 3, 64)
+        exact = in_float64(x, cos, sin, layout="half")
+        assert_right(rotate(x, cos, sin, layout="half", impl=impl, out=out), exact, torch.ones(()) * 8)
+    square = torch.randn(3, 3, 64)
+    exact = in_float64(square, cos, sin, layout="half")
+    assert_right(
+        rotate(square, cos, sin, layout="half", impl=impl, out=square.transpose(0, 1)), exact, torch.ones(()) * 8
+    )
+    whole = torch.randn(3, 3, 64)
+    exact = in_float64(whole, cos, sin, layout="half")
+    assert_right(rotate(whole, cos, sin, layout="half", impl=impl, out=whole), exact, torch.ones(()) * 8)
+
+
+@pytest.mark.parametrize("impl", ["auto", "eager"])
+def test_rows_that_share_their_memory_are_not_turned_in_place(impl):
+    cos, sin = tables(torch.arange(3), 8, torch.float32)
+    row = torch.randn(1, 3, 8)
+    before = row.clone()
+    for turn in (
+        lambda x: rotate_(x, cos, sin, layout="half", impl=impl),
+        lambda x: rotate_pair_(x, x, cos, sin, layout="half", impl=impl),
+    ):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            turn(row.expand(4, 3, 8))
+        assert torch.equal(row, before)
+
+
+@needs_kernels
+def test_memory_that_overlaps_is_an_explicit_choice_that_cannot_be_met():
+    cos, sin = tables(torch.arange(3), 8, torch.float32)
+    memory = torch.randn(80)
+    with pytest.raises(ValueError, match="the output is the input itself, or lies apart from it"):
+        rotate(memory[:72].view(3, 3, 8), cos, sin, layout="half", impl="native", out=memory[8:].view(3, 3, 8))
+    with pytest.raises(ValueError, match="rows of the output share their memory"):
+        rotate_(torch.ones(1, 3, 8).expand(4, 3, 8), cos, sin, layout="half", impl="native")
 
 
 @needs_kernels

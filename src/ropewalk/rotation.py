@@ -91,7 +91,8 @@ def rotate_(
         _learn(x, cos, sin)
         or _native("rotate_", (x,), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented
     ):
-        x.copy_(rotate(x, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl))
+        kept = _kept(x, cos, sin)
+        x.copy_(rotate(kept, cos, sin, layout=layout, seq_dim=seq_dim, place=place, inverse=inverse, impl=impl))
     return x
 
 
@@ -143,7 +144,8 @@ def rotate_pair_(
         or _native("rotate_pair_", (q, k), cos, sin, layout, seq_dim, place, inverse, impl) is NotImplemented
     ):
         how: dict[str, Any] = {"layout": layout, "seq_dim": seq_dim, "place": place, "inverse": inverse, "impl": impl}
-        for t, turned in zip((q, k), rotate_pair(q, k, cos, sin, **how), strict=True):
+        kept = _kept(q, cos, sin), _kept(k, cos, sin)
+        for t, turned in zip((q, k), rotate_pair(*kept, cos, sin, **how), strict=True):
             t.copy_(turned)
     return q, k
 
@@ -299,6 +301,11 @@ def _check_cache(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: 
     if slots.numel() and not 0 <= int(slots.min()) <= int(slots.max()) < k_cache.shape[axis]:
         wrong = int(slots.min()) if slots.min() < 0 else int(slots.max())
         raise ValueError(f"slots name rows 0 to {k_cache.shape[axis] - 1} of the cache, got {wrong}")
+
+
+def _kept(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """What a table that learns needs for its gradient, although x itself will be overwritten."""
+    return x.clone() if _learn(cos, sin) else x
 
 
 def _learn(*tensors: Tensor) -> bool:
