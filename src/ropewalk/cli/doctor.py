@@ -12,11 +12,18 @@ import click
 
 from ropewalk.cli.base import Command, language, say
 from ropewalk.cli.options import json_option, lang_option
-from ropewalk.cli.text import pad
+from ropewalk.cli.text import cells, pad
 from ropewalk.version import __version__
 
 REQUIRED = ("torch", "numpy", "click", "rich")
-EXTRAS = {"matplotlib": "plot"}
+EXTRAS = {
+    "matplotlib": "plot",
+    "transformers": "hf",
+    "gguf": "gguf",
+    "onnxruntime": "onnx",
+    "triton": "triton",
+    "rotary-embedding-torch": "bench",
+}
 """Packages that a feature needs, and the extra that brings each."""
 
 
@@ -44,8 +51,10 @@ def command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        for heading, text in report(found):
-            click.echo(pad(heading, 16) + text)
+        lines = report(found)
+        width = max(cells(heading) for heading, _ in lines) + 2
+        for heading, text in lines:
+            click.echo(pad(heading, width) + text)
     if found["missing"]:
         names = ", ".join(found["missing"])
         click.echo(say(f"Error: missing: {names}", f"エラー: 見つかりません: {names}"), err=True)
