@@ -292,9 +292,10 @@ def test_versions_agree() -> None:
 
 def test_constraints_pin_all_that_the_commands_install() -> None:
     pinned = {}
+    where = r"(?:; (?:python_version (?:<|>=) \"3\.11\"|sys_platform == \"linux\"))?"
     for line in read("constraints.txt").splitlines():
         if line and not line.startswith("#"):
-            name, version = re.fullmatch(r"([a-z0-9-]+)==(\S+?)(?:; (?:python_version (?:<|>=) \"3\.11\"|sys_platform == \"linux\"))?", line).groups()
+            name, version = re.fullmatch(rf"([a-z0-9-]+)==(\S+?){where}", line).groups()
             pinned.setdefault(name, []).append(version)
     assert pinned["torch"] == ["2.13.0"]
     needed = re.findall(r'"([a-z]+)(?:>=[\d.]+)?"', read("pyproject.toml").split("[project.scripts]")[0])
