@@ -127,6 +127,31 @@ def _short(
     return _short_tables(pos.ids, _turns_on_cpu(spectrum), spectrum.attention_factor, like)  # type: ignore[no-any-return]
 
 
+def turn_few(q: Tensor, k: Tensor | None, ids: Tensor, spectrum: Spectrum, factor: float, *how: Any) -> Any:
+    """Turn queries, or queries and keys, of a few tokens by one call of a built-in function, or give None.
+
+    The tables are made on the way and not kept. Serves the CPU, exact angles, and calls whose gradient nobody wants.
+
+    Args:
+        q: as `x` in `rotate`.
+        k: the same, or None.
+        ids: positions, `(S,)` or `(B, S)`.
+        spectrum: the frequencies.
+        factor: what cos and sin are multiplied by.
+        how: channels of a head, layout, seq_dim, place, inverse, impl.
+    """
+    return _short_turn_at(q, k, ids, _turns_on_cpu(spectrum), factor, *how)
+
+
+def _short_turn_at(*arguments: Any) -> Any:
+    """`kernels.cpu.SHORT_TURN_AT`, which takes the place of this function."""
+    global _short_turn_at
+    from ropewalk.kernels import cpu
+
+    _short_turn_at = cpu.SHORT_TURN_AT
+    return _short_turn_at(*arguments)
+
+
 def _short_tables(*arguments: Any) -> Any:
     """`kernels.cpu.SHORT_TABLES`, which takes the place of this function: kernels are loaded when they are needed."""
     global _short_tables

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
-from ropewalk.angles import cos_sin
+from ropewalk.angles import cos_sin, turn_few
 from ropewalk.bands import Bands, check_axes
 from ropewalk.extensions import Extension
 from ropewalk.positions import Positions, PositionsLike
@@ -135,6 +136,9 @@ class RoPE(PositionalEncoding):
     def query_key(self, q: Tensor, k: Tensor, pos: PositionsLike) -> tuple[Tensor, Tensor]:
         """Both at once, in one operator where that can serve."""
         pos = Positions.of(pos)
+        few = self._few(q, k, pos, inverse=False)
+        if few is not None:
+            return few  # type: ignore[no-any-return]
         if pos.axes > 1 or self._in_pieces or q.dtype != k.dtype:
             return super().query_key(q, k, pos)
         self._check(q, pos, "q")
@@ -160,8 +164,20 @@ class RoPE(PositionalEncoding):
         options = {name: getattr(self, name) for name in self.parameters_of_constructor()}
         return type(self)(**{**options, "at_length": length})
 
+    def _few(self, q: Tensor, k: Tensor | None, pos: Positions, *, inverse: bool) -> Any:
+        """A few tokens in one call, for which tables are made as soon as looked up; None where that cannot serve."""
+        if is_compiling() or self.bands is not None or self.precision != "exact" or self.spectrum.start_tokens:
+            return None
+        factor = self.spectrum.attention_factor
+        factor = 1 / factor if inverse else factor
+        how = (self.head_dim, self.layout, -2, self.place, inverse, self.impl)
+        return turn_few(q, k, pos.ids, self.spectrum, factor, *how)
+
     def _turn(self, x: Tensor, pos: PositionsLike, what: str, *, power: int, inverse: bool = False) -> Tensor:
         pos = Positions.of(pos)
+        few = self._few(x, None, pos, inverse=inverse)
+        if few is not None:
+            return few  # type: ignore[no-any-return]
         self._check(x, pos, what)
         cos, sin = self._tables(x, pos, power)
         if pos.axes > 1 and len(cos) == 1:

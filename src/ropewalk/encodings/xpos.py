@@ -101,6 +101,9 @@ class XPos(RoPE):
         pos = Positions.of(pos)
         return self.query(q, pos), self.key(k, pos)
 
+    def _few(self, q: Tensor, k: Tensor | None, pos: Positions, *, inverse: bool) -> None:
+        """Damped tables are looked up."""
+
     def _tables(self, x: Tensor, pos: Positions, power: int) -> tuple[Tensor, Tensor]:
         work = torch.float64 if x.dtype == torch.float64 else torch.float32
         if not torch.compiler.is_compiling() and len(pos):

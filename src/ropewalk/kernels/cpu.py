@@ -276,14 +276,14 @@ def _short_calls(library: ctypes.CDLL | None) -> list[Callable[..., Any]]:
             torch._C._autograd._profiler_enabled,
         )
     except AttributeError:
-        return [_serves_nothing] * 4
+        return [_serves_nothing] * 5
     start = ctypes.PyDLL(library._name).ropewalk_short_calls
     start.restype, start.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.py_object, ctypes.c_int32]
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    methods = [start(known, capsule, which) for which in range(4)]
+    methods = [start(known, capsule, which) for which in range(5)]
     if not all(methods):
-        return [_serves_nothing] * 4
+        return [_serves_nothing] * 5
     return [make(method, None, None) for method in methods]
 
 
@@ -304,13 +304,14 @@ def _find() -> Kernels:
 KERNELS = _find()
 """What was found."""
 
-SHORT_TURN, SHORT_TO_CACHE, SHORT_NORM_TURN, SHORT_TABLES = _short_calls(KERNELS.library)
+SHORT_TURN, SHORT_TO_CACHE, SHORT_NORM_TURN, SHORT_TURN_AT, SHORT_TABLES = _short_calls(KERNELS.library)
 """What short calls take around torch's dispatcher. They give None where they do not serve: then the operators do, or
 say what is wrong.
 
 - `turn(in_place, q, k or None, cos, sin, layout, seq_dim, place, inverse, impl)`
 - `to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl)`
 - `norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon)`
+- `turn_at(q, k or None, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl)`
 - `tables(ids, turns, factor, like)`
 """
 

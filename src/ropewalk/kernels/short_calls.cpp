@@ -146,18 +146,15 @@ Object result(Object o) {
 
 int64_t bytes_of(const View& t) { return kernel_dtype(t.dtype) < 0 ? LITTLE + 1 : t.elements() * ITEM_BYTES[kernel_dtype(t.dtype)]; }
 
-// turn(in_place, q, k or None, cos, sin, layout, seq_dim, place, inverse, impl) -> q', or (q', k'), or None: not served
-Object turn(Object, Object const* a, intptr_t given) {
-    if (given != 10) return result(known.none);
-    Object const* const xs = a + 1;
-    const bool in_place = PyObject_IsTrue(a[0]) == 1;
-    const int count = xs[1] == known.none ? 1 : 2;
-    View x[2], cos, sin;
-    Turn how;
-    if (somebody_watches() || !read_plain(a[3], cos) || !read_plain(a[4], sin)) return result(known.none);
+// One or two inputs, each no more than a little.
+bool read_inputs(Object const* xs, View (&x)[2], int& count) {
+    count = xs[1] == known.none ? 1 : 2;
     for (int i = 0; i < count; i++)
-        if (!read_plain(xs[i], x[i]) || !x[i].dim || !cos.dim || bytes_of(x[i]) > LITTLE) return result(known.none);
-    if (!read_turn(a + 5, x[0].size[x[0].dim - 1], cos.size[cos.dim - 1], how)) return result(known.none);
+        if (!read_plain(xs[i], x[i]) || !x[i].dim || bytes_of(x[i]) > LITTLE) return false;
+    return true;
+}
+
+Object turn_inputs(Object const* xs, const View (&x)[2], int count, bool in_place, const View& cos, const View& sin, const Turn& how) {
     try {
         ropewalk_rotation turns[2];
         Owned to[2] = {Owned(nullptr), Owned(nullptr)};
@@ -176,6 +173,66 @@ Object turn(Object, Object const* a, intptr_t given) {
     } catch (const std::exception&) {
         return result(known.none);  // the long way says what is wrong
     }
+}
+
+// turn(in_place, q, k or None, cos, sin, layout, seq_dim, place, inverse, impl) -> q', or (q', k'), or None: not served
+Object turn(Object, Object const* a, intptr_t given) {
+    if (given != 10) return result(known.none);
+    View x[2], cos, sin;
+    int count;
+    Turn how;
+    if (somebody_watches() || !read_inputs(a + 1, x, count) || !read_plain(a[3], cos) || !read_plain(a[4], sin)) return result(known.none);
+    if (!cos.dim || !read_turn(a + 5, x[0].size[x[0].dim - 1], cos.size[cos.dim - 1], how)) return result(known.none);
+    return turn_inputs(a + 1, x, count, PyObject_IsTrue(a[0]) == 1, cos, sin, how);
+}
+
+// Positions and frequencies (1/2^64 turns a token), both of them dense; and how many numbers a table of them has.
+bool read_angles(Object ids_object, Object turns_object, View& ids, View& turns, int64_t& numbers) {
+    if (!read_plain(ids_object, ids) || !read_plain(turns_object, turns)) return false;
+    bool dense = turns.dim == 1 && turns.stride[0] == 1;
+    for (int64_t i = ids.dim - 1, expected = 1; i >= 0; expected *= ids.size[i--]) dense &= ids.size[i] == 1 || ids.stride[i] == expected;
+    numbers = ids.elements() * turns.elements();
+    const int64_t whole = aoti_torch_dtype_int64();
+    return dense && ids.dtype == whole && turns.dtype == whole && turns.size[0] <= ROPEWALK_MAX_PAIRS;
+}
+
+void fill_tables(const View& ids, const View& turns, double factor, bool is_double, void* cos, void* sin) {
+    const int64_t pairs = turns.size[0];
+    int64_t phases[ROPEWALK_MAX_PAIRS];
+    for (int64_t i = 0, count = ids.elements(); i < count; i++) {
+        const uint64_t id = uint64_t(static_cast<const int64_t*>(ids.data)[i]);
+        for (int64_t p = 0; p < pairs; p++) phases[p] = int64_t(id * uint64_t(static_cast<const int64_t*>(turns.data)[p]));
+        const int64_t at = i * pairs * (is_double ? 8 : 4);
+        const ropewalk_table t{phases, static_cast<char*>(cos) + at, static_cast<char*>(sin) + at, factor, is_double};
+        ropewalk_cos_sin(&t, 0, pairs);
+    }
+}
+
+// turn_at(q, k or None, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl) -> as turn, without tables to be kept
+Object turn_at(Object, Object const* a, intptr_t given) {
+    constexpr int64_t FEW = 1024;  // numbers, which are as soon made as looked up
+    if (given != 11) return result(known.none);
+    View x[2], ids, turns, cos, sin;
+    int count;
+    int64_t numbers;
+    Turn how;
+    if (somebody_watches() || !read_inputs(a, x, count) || !read_angles(a[2], a[3], ids, turns, numbers)) return result(known.none);
+    if (numbers > FEW || ids.dim > 2 || !read_turn(a + 6, x[0].size[x[0].dim - 1], turns.size[0], how)) return result(known.none);
+    const double factor = PyFloat_AsDouble(a[4]);
+    const int64_t channels = PyLong_AsLongLong(a[5]);
+    if (PyErr_Occurred()) return PyErr_Clear(), result(known.none);
+    for (int i = 0; i < count; i++)
+        if (x[i].size[x[i].dim - 1] != channels || x[i].dtype != x[0].dtype) return result(known.none);
+    const bool is_double = x[0].dtype == aoti_torch_dtype_float64();
+    double tables[2][FEW];
+    fill_tables(ids, turns, factor, is_double, tables[0], tables[1]);
+    int64_t size[3], stride[3] = {1, 1, 1};
+    size[ids.dim] = turns.size[0];
+    for (int64_t i = ids.dim - 1; i >= 0; i--) size[i] = ids.size[i], stride[i] = stride[i + 1] * size[i + 1];
+    cos.dim = ids.dim + 1, cos.size = size, cos.stride = stride;
+    cos.dtype = is_double ? aoti_torch_dtype_float64() : aoti_torch_dtype_float32();
+    sin = cos, cos.data = tables[0], sin.data = tables[1];
+    return turn_inputs(a, x, count, false, cos, sin, how);
 }
 
 // norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon) -> y; or None: not served
@@ -223,28 +280,17 @@ Object fill_cache(Object, Object const* a, intptr_t given) {
 Object tables(Object, Object const* a, intptr_t given) {
     if (given != 4) return result(known.none);
     View ids, turns, cos, sin;
-    if (somebody_watches() || !read_plain(a[0], ids) || !read_plain(a[1], turns)) return result(known.none);
+    int64_t numbers;
+    if (somebody_watches() || !read_angles(a[0], a[1], ids, turns, numbers) || numbers > LITTLE / 8) return result(known.none);
     const double factor = PyFloat_AsDouble(a[2]);
     if (PyErr_Occurred()) return PyErr_Clear(), result(known.none);
-    const int64_t count = ids.elements(), pairs = turns.elements(), whole = aoti_torch_dtype_int64();
-    bool dense = turns.dim == 1 && turns.stride[0] == 1;
-    for (int64_t i = ids.dim - 1, expected = 1; i >= 0; expected *= ids.size[i--]) dense &= ids.size[i] == 1 || ids.stride[i] == expected;
-    const bool fits = dense && ids.dtype == whole && turns.dtype == whole && pairs <= ROPEWALK_MAX_PAIRS && count * pairs <= LITTLE / 8;
-    if (!fits) return result(known.none);
     const Owned first(PyObject_CallFunctionObjArgs(known.empty_like, a[3], nullptr));
     const Owned second(PyObject_CallFunctionObjArgs(known.empty_like, a[3], nullptr));
     if (!first || !second) return nullptr;  // Python has set an error
-    const bool made = read(first.object, cos) && read(second.object, sin) && cos.dim == ids.dim + 1 && cos.elements() == count * pairs;
+    const bool made = read(first.object, cos) && read(second.object, sin) && cos.dim == ids.dim + 1 && cos.elements() == numbers;
     const bool is_double = made && cos.dtype == aoti_torch_dtype_float64();
     if (!made || (!is_double && cos.dtype != aoti_torch_dtype_float32())) return result(known.none);
-    int64_t phases[ROPEWALK_MAX_PAIRS];
-    for (int64_t i = 0; i < count; i++) {
-        const uint64_t id = uint64_t(static_cast<const int64_t*>(ids.data)[i]);
-        for (int64_t p = 0; p < pairs; p++) phases[p] = int64_t(id * uint64_t(static_cast<const int64_t*>(turns.data)[p]));
-        const int64_t at = i * pairs * (is_double ? 8 : 4);
-        const ropewalk_table t{phases, static_cast<char*>(cos.data) + at, static_cast<char*>(sin.data) + at, factor, is_double};
-        ropewalk_cos_sin(&t, 0, pairs);
-    }
+    fill_tables(ids, turns, factor, is_double, cos.data, sin.data);
     return PyTuple_Pack(2, first.object, second.object);
 }
 
@@ -257,6 +303,7 @@ struct Method {  // PyMethodDef
 Method methods[] = {{"turn", turn, 0x80, "turn(in_place, q, k, cos, sin, layout, seq_dim, place, inverse, impl)"},
                     {"to_cache", fill_cache, 0x80, "to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl)"},
                     {"norm_turn", norm_turn, 0x80, "norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon)"},
+                    {"turn_at", turn_at, 0x80, "turn_at(q, k, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl)"},
                     {"tables", tables, 0x80, "tables(ids, turns, factor, like)"}};
 }  // namespace
 
