@@ -55,7 +55,11 @@ def short_tables(ids: Any = SLOTS) -> Any:
     return cpu.SHORT_TABLES(ids, TURNS, 1.0, LIKE if ids is SLOTS else torch.empty(1).expand(*ids.shape, 4))
 
 
-SHORT = {f.__name__: f for f in (short_turn, short_to_cache, short_norm_turn, short_tables)}
+def short_turn_at(q: Any = X, ids: Any = SLOTS, k: Any = None, turns: Any = None, channels: Any = 8) -> Any:
+    return cpu.SHORT_TURN_AT(q, k, ids, TURNS if turns is None else turns, 1.0, channels, *HOW)
+
+
+SHORT = {f.__name__: f for f in (short_turn, short_to_cache, short_norm_turn, short_turn_at, short_tables)}
 
 
 # ---------------------------------------------------------------------------------------------- the same numbers
@@ -110,6 +114,51 @@ def test_short_tables_have_the_bits_of_the_operator(isa, dtype, shape):
     for a, b in zip(ours, right, strict=True):
         assert torch.equal(a, b)
         assert a.dtype == dtype
+
+
+@pytest.mark.parametrize(("layout", "dtype"), list(product(LAYOUTS, DTYPES)))
+def test_a_few_tokens_turn_as_by_tables(isa, layout, dtype):
+    for (shape, rows), place, width in product(
+        (
+            ((5, 26), (5,)),
+            ((2, 3, 5, 26), (5,)),
+            ((2, 3, 5, 26), (2, 5)),
+            ((2, 3, 5, 26), (1, 5)),
+            ((1, 8, 1, 26), (1,)),
+        ),
+        PLACES,
+        (26, 10),
+    ):
+        q, k, ids = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype), torch.randint(-99, 99_999, rows)
+        rope = rw.RoPE(26, layout=layout, rotary_dim=width, place=place, extension=rw.YaRN(4, 4096))
+        cos, sin = rw.cos_sin(ids, rope.spectrum, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+        how = {"layout": layout, "place": place}
+        turns = torch.tensor(rope.spectrum.turns)
+        names = (layout, -2, place, False, "auto")
+        assert cpu.SHORT_TURN_AT(q, k, ids, turns, rope.spectrum.attention_factor, 26, *names) is not None
+        for ours, x in zip(rope.query_key(q, k, ids), (q, k), strict=True):
+            assert torch.equal(ours, rotate(x, cos, sin, **how))
+            assert torch.equal(ours, rope.query(x, ids))
+        torch.testing.assert_close(
+            rope.inverse(rope.query(q, ids), ids), q, rtol=0, atol=8 * float(q.abs().max()) * torch.finfo(dtype).eps
+        )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_more_than_a_few_tokens_or_others_are_left_to_the_tables():
+    spectrum = torch.tensor(rw.geometric(128).turns)
+    for tokens, served in ((16, True), (17, False)):
+        found = cpu.SHORT_TURN_AT(torch.ones(tokens, 128), None, torch.arange(tokens), spectrum, 1.0, 128, *HOW)
+        assert (found is not None) == served
+    assert short_turn_at(channels=10) is None
+    assert short_turn_at(k=X.double()) is None
+    assert short_turn_at(ids=torch.arange(4)) is None
+    for ids in (SLOTS.int(), SLOTS[None, None], torch.arange(10)[::2], freed(SLOTS), [0, 1, 2, 3, 4], None):
+        assert short_turn_at(ids=ids) is None
+    for turns in (TURNS.double(), TURNS[None], torch.arange(5), freed(TURNS)):
+        assert short_turn_at(turns=turns) is None
+    for make in NOT_PLAIN.values():
+        assert short_turn_at(q=make(X)) is None
 
 
 def test_tables_of_each_sample_and_each_head_are_served():
@@ -412,6 +461,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "in place": lambda: cpu.SHORT_TURN(True, X.clone(), None, COS, SIN, *HOW),
     "cache": lambda: short_to_cache(),
     "norm": short_norm_turn,
+    "a few": lambda: short_turn_at(k=X),
     "tables": short_tables,
     "not served": lambda: short_turn(X.int()),
     "not served late": lambda: short_turn(X, COS[:4], SIN[:4], k=X),

@@ -193,7 +193,8 @@ bool read_angles(Object ids_object, Object turns_object, View& ids, View& turns,
     for (int64_t i = ids.dim - 1, expected = 1; i >= 0; expected *= ids.size[i--]) dense &= ids.size[i] == 1 || ids.stride[i] == expected;
     numbers = ids.elements() * turns.elements();
     const int64_t whole = aoti_torch_dtype_int64();
-    return dense && ids.dtype == whole && turns.dtype == whole && turns.size[0] <= ROPEWALK_MAX_PAIRS;
+    const bool there = !numbers || (ids.data && turns.data);
+    return there && dense && ids.dtype == whole && turns.dtype == whole && turns.size[0] <= ROPEWALK_MAX_PAIRS;
 }
 
 void fill_tables(const View& ids, const View& turns, double factor, bool is_double, void* cos, void* sin) {
