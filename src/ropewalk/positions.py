@@ -73,7 +73,7 @@ class Positions:
         for what, extra in (("documents", documents), ("valid", valid), ("order", order)):
             if extra is not None and (extra.dim() > 2 or extra.shape != ids.shape[-extra.dim() :]):
                 raise ValueError(f"{what} has shape {tuple(extra.shape)}, the positions have {tuple(ids.shape)}")
-        self.ids = ids.to(torch.int64)
+        self.ids = ids if ids.dtype == torch.int64 else ids.to(torch.int64)
         self.documents = documents
         self.valid = None if valid is None else valid.to(torch.bool)  # tokenizers give 0 and 1
         self.order = order
