@@ -56,7 +56,7 @@ def short_tables(ids: Any = SLOTS) -> Any:
 
 
 def short_turn_at(q: Any = X, ids: Any = SLOTS, k: Any = None, turns: Any = None, channels: Any = 8) -> Any:
-    return cpu.SHORT_TURN_AT(q, k, ids, TURNS if turns is None else turns, 1.0, channels, *HOW)
+    return cpu.SHORT_TURN_AT(False, q, k, ids, TURNS if turns is None else turns, 1.0, channels, *HOW)
 
 
 SHORT = {f.__name__: f for f in (short_turn, short_to_cache, short_norm_turn, short_turn_at, short_tables)}
@@ -135,20 +135,32 @@ def test_a_few_tokens_turn_as_by_tables(isa, layout, dtype):
         how = {"layout": layout, "place": place}
         turns = torch.tensor(rope.spectrum.turns)
         names = (layout, -2, place, False, "auto")
-        assert cpu.SHORT_TURN_AT(q, k, ids, turns, rope.spectrum.attention_factor, 26, *names) is not None
+        assert cpu.SHORT_TURN_AT(False, q, k, ids, turns, rope.spectrum.attention_factor, 26, *names) is not None
         for ours, x in zip(rope.query_key(q, k, ids), (q, k), strict=True):
             assert torch.equal(ours, rotate(x, cos, sin, **how))
             assert torch.equal(ours, rope.query(x, ids))
+        for inside, ours in zip(rope.query_key_(q.clone(), k.clone(), ids), rope.query_key(q, k, ids), strict=True):
+            assert torch.equal(inside, ours)
         torch.testing.assert_close(
             rope.inverse(rope.query(q, ids), ids), q, rtol=0, atol=8 * float(q.abs().max()) * torch.finfo(dtype).eps
         )
+
+
+def test_query_and_key_in_place_are_theirs_however_many_they_are():
+    for rope, tokens in product((rw.RoPE(8), rw.XPos(8)), (3, 300)):
+        q, k, ids = torch.randn(1, 2, tokens, 8), torch.randn(1, 1, tokens, 8), torch.arange(tokens)
+        right, before = rope.query_key(q, k, ids), q._version
+        assert rope.query_key_(q, k, ids)[0] is q
+        assert torch.equal(q, right[0])
+        assert torch.equal(k, right[1])
+        assert q._version > before
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_more_than_a_few_tokens_or_others_are_left_to_the_tables():
     spectrum = torch.tensor(rw.geometric(128).turns)
     for tokens, served in ((16, True), (17, False)):
-        found = cpu.SHORT_TURN_AT(torch.ones(tokens, 128), None, torch.arange(tokens), spectrum, 1.0, 128, *HOW)
+        found = cpu.SHORT_TURN_AT(False, torch.ones(tokens, 128), None, torch.arange(tokens), spectrum, 1.0, 128, *HOW)
         assert (found is not None) == served
     assert short_turn_at(channels=10) is None
     assert short_turn_at(k=X.double()) is None

@@ -127,12 +127,15 @@ def _short(
     return _short_tables(pos.ids, _turns_on_cpu(spectrum), spectrum.attention_factor, like)  # type: ignore[no-any-return]
 
 
-def turn_few(q: Tensor, k: Tensor | None, ids: Tensor, spectrum: Spectrum, factor: float, *how: Any) -> Any:
+def turn_few(
+    in_place: bool, q: Tensor, k: Tensor | None, ids: Tensor, spectrum: Spectrum, factor: float, *how: Any
+) -> Any:
     """Turn queries, or queries and keys, of a few tokens by one call of a built-in function, or give None.
 
     The tables are made on the way and not kept. Serves the CPU, exact angles, and calls whose gradient nobody wants.
 
     Args:
+        in_place: whether the result takes their place.
         q: as `x` in `rotate`.
         k: the same, or None.
         ids: positions, `(S,)` or `(B, S)`.
@@ -140,7 +143,7 @@ def turn_few(q: Tensor, k: Tensor | None, ids: Tensor, spectrum: Spectrum, facto
         factor: what cos and sin are multiplied by.
         how: channels of a head, layout, seq_dim, place, inverse, impl.
     """
-    return _short_turn_at(q, k, ids, _turns_on_cpu(spectrum), factor, *how)
+    return _short_turn_at(in_place, q, k, ids, _turns_on_cpu(spectrum), factor, *how)
 
 
 def _short_turn_at(*arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from ropewalk.benchmark.rotation import BASE, HEAD_DIM, HEADS, KEY_HEADS, Cell, 
 from ropewalk.benchmark.timing import Contender
 from ropewalk.encodings.rope import RoPE
 from ropewalk.positions import Positions
-from ropewalk.rotation import Layout, norm_rotate, rotate_pair_, rotate_to_cache
+from ropewalk.rotation import Layout, norm_rotate, rotate_to_cache
 from ropewalk.spectra import geometric
 
 EPSILON = 1e-6
@@ -106,14 +106,13 @@ def decode(cell: Cell) -> list[Contender]:
     """One decoded token: its angles and the rotation of its query and key, all that a step needs."""
     spectrum = geometric(HEAD_DIM, BASE)
     q, k = cell.draw((1, HEADS, 1, HEAD_DIM), (1, KEY_HEADS, 1, HEAD_DIM))
-    own = [q.clone(), k.clone()]
+    own, at = [q.clone(), k.clone()], torch.tensor([DECODED])
 
-    def in_place(layout: Layout) -> tuple[Tensor, Tensor]:
-        cos, sin = cos_sin(Positions.arange(1, offset=DECODED), spectrum)
-        return rotate_pair_(own[0], own[1], cos, sin, layout=layout)
+    def in_place(rope: RoPE) -> tuple[Tensor, Tensor]:
+        return rope.query_key_(own[0], own[1], Positions(at))
 
     def from_scratch(rope: RoPE) -> tuple[Tensor, Tensor]:
-        return rope.query_key(q, k, Positions.arange(1, offset=DECODED))
+        return rope.query_key(q, k, Positions(at))
 
     def fill() -> None:
         own[0].copy_(q), own[1].copy_(k)
@@ -125,7 +124,7 @@ def decode(cell: Cell) -> list[Contender]:
         made = partial(Contender, wanted=wanted, layout=layout, roundings=2)
         found += [
             made("query_key", partial(from_scratch, rope)),
-            made("in place", partial(in_place, layout), prepare=fill),
+            made("in place", partial(in_place, rope), prepare=fill),
         ]
     if "hf" in cell.peers:
         make, theirs, ids = peers.hf_tables(HEAD_DIM, BASE), peers.hf(), torch.tensor([[DECODED]])

@@ -136,7 +136,7 @@ class RoPE(PositionalEncoding):
     def query_key(self, q: Tensor, k: Tensor, pos: PositionsLike) -> tuple[Tensor, Tensor]:
         """Both at once, in one operator where that can serve."""
         pos = Positions.of(pos)
-        few = self._few(q, k, pos, inverse=False)
+        few = self._few(q, k, pos)
         if few is not None:
             return few  # type: ignore[no-any-return]
         if pos.axes > 1 or self._in_pieces or q.dtype != k.dtype:
@@ -145,6 +145,14 @@ class RoPE(PositionalEncoding):
         self._check(k, pos, "k")
         cos, sin = self._tables(q, pos, 1)
         return rotate_pair(q, k, cos, sin, layout=self.layout, place=self.place, impl=self.impl)
+
+    def query_key_(self, q: Tensor, k: Tensor, pos: PositionsLike) -> tuple[Tensor, Tensor]:
+        """`query_key` in place, as a decoding step may; returns `q` and `k`."""
+        pos = Positions.of(pos)
+        if self._few(q, k, pos, in_place=True) is None:
+            for old, new in zip((q, k), self.query_key(q, k, pos), strict=True):
+                old.copy_(new)
+        return q, k
 
     def inverse(self, x: Tensor, pos: PositionsLike) -> Tensor:
         """Undo `query`: `inverse(query(q, pos), pos)` is `q` up to rounding."""
@@ -164,14 +172,16 @@ class RoPE(PositionalEncoding):
         options = {name: getattr(self, name) for name in self.parameters_of_constructor()}
         return type(self)(**{**options, "at_length": length})
 
-    def _few(self, q: Tensor, k: Tensor | None, pos: Positions, *, inverse: bool) -> Any:
+    def _few(
+        self, q: Tensor, k: Tensor | None, pos: Positions, *, inverse: bool = False, in_place: bool = False
+    ) -> Any:
         """A few tokens in one call, for which tables are made as soon as looked up; None where that cannot serve."""
         if is_compiling() or self.bands is not None or self.precision != "exact" or self.spectrum.start_tokens:
             return None
         factor = self.spectrum.attention_factor
         factor = 1 / factor if inverse else factor
         how = (self.head_dim, self.layout, -2, self.place, inverse, self.impl)
-        return turn_few(q, k, pos.ids, self.spectrum, factor, *how)
+        return turn_few(in_place, q, k, pos.ids, self.spectrum, factor, *how)
 
     def _turn(self, x: Tensor, pos: PositionsLike, what: str, *, power: int, inverse: bool = False) -> Tensor:
         pos = Positions.of(pos)

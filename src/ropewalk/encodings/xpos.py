@@ -101,7 +101,9 @@ class XPos(RoPE):
         pos = Positions.of(pos)
         return self.query(q, pos), self.key(k, pos)
 
-    def _few(self, q: Tensor, k: Tensor | None, pos: Positions, *, inverse: bool) -> None:
+    def _few(
+        self, q: Tensor, k: Tensor | None, pos: Positions, *, inverse: bool = False, in_place: bool = False
+    ) -> None:
         """Damped tables are looked up."""
 
     def _tables(self, x: Tensor, pos: Positions, power: int) -> tuple[Tensor, Tensor]:

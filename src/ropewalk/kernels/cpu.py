@@ -311,7 +311,7 @@ say what is wrong.
 - `turn(in_place, q, k or None, cos, sin, layout, seq_dim, place, inverse, impl)`
 - `to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl)`
 - `norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon)`
-- `turn_at(q, k or None, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl)`
+- `turn_at(in_place, q, k or None, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl)`
 - `tables(ids, turns, factor, like)`
 """
 

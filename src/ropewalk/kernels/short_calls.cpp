@@ -209,10 +209,11 @@ void fill_tables(const View& ids, const View& turns, double factor, bool is_doub
     }
 }
 
-// turn_at(q, k or None, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl) -> as turn, without tables to be kept
+// turn_at(in_place, q, k or None, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl) -> as turn, without tables to keep
 Object turn_at(Object, Object const* a, intptr_t given) {
     constexpr int64_t FEW = 1024;  // numbers, which are as soon made as looked up
-    if (given != 11) return result(known.none);
+    if (given != 12) return result(known.none);
+    const bool in_place = PyObject_IsTrue(*a++) == 1;
     View x[2], ids, turns, cos, sin;
     int count;
     int64_t numbers;
@@ -233,7 +234,7 @@ Object turn_at(Object, Object const* a, intptr_t given) {
     cos.dim = ids.dim + 1, cos.size = size, cos.stride = stride;
     cos.dtype = is_double ? aoti_torch_dtype_float64() : aoti_torch_dtype_float32();
     sin = cos, cos.data = tables[0], sin.data = tables[1];
-    return turn_inputs(a, x, count, false, cos, sin, how);
+    return turn_inputs(a, x, count, in_place, cos, sin, how);
 }
 
 // norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon) -> y; or None: not served
@@ -304,7 +305,7 @@ struct Method {  // PyMethodDef
 Method methods[] = {{"turn", turn, 0x80, "turn(in_place, q, k, cos, sin, layout, seq_dim, place, inverse, impl)"},
                     {"to_cache", fill_cache, 0x80, "to_cache(k, v, cos, sin, k_cache, v_cache, slots, layout, seq_dim, place, inverse, impl)"},
                     {"norm_turn", norm_turn, 0x80, "norm_turn(x, weight, cos, sin, layout, seq_dim, place, inverse, impl, epsilon)"},
-                    {"turn_at", turn_at, 0x80, "turn_at(q, k, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl)"},
+                    {"turn_at", turn_at, 0x80, "turn_at(in_place, q, k, ids, turns, factor, channels, layout, seq_dim, place, inverse, impl)"},
                     {"tables", tables, 0x80, "tables(ids, turns, factor, like)"}};
 }  // namespace
 
