@@ -12,7 +12,7 @@ from ropewalk.version import __version__
 
 if TYPE_CHECKING:
     from ropewalk.angles import cos_sin
-    from ropewalk.attention import attend
+    from ropewalk.attention import attend, explain
     from ropewalk.bands import Bands
     from ropewalk.cache import KeyCache
     from ropewalk.encodings import ENCODINGS, build
@@ -90,6 +90,7 @@ _HOME = {
     "attend": "attention",
     "build": "encodings",
     "cos_sin": "angles",
+    "explain": "attention",
     "from_config": "readers",
     "geometric": "spectra",
     "norm_rotate": "rotation",
@@ -141,6 +142,7 @@ __all__ = [
     "attend",
     "build",
     "cos_sin",
+    "explain",
     "from_config",
     "geometric",
     "norm_rotate",
