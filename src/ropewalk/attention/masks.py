@@ -113,6 +113,13 @@ class Segment:
         high = self.kept if band.after is None else min(self.offset + rows.stop + band.after, self.kept)
         return low, max(low, high)
 
+    def sure(self, mask: Mask, rows: range) -> tuple[int, int]:
+        """The keys that all of these rows see."""
+        band = self.mask(mask)
+        low = 0 if band.before is None else max(self.offset + rows.stop - 1 - band.before, 0)
+        high = self.kept if band.after is None else min(self.offset + rows.start + band.after + 1, self.kept)
+        return low, max(low, high)
+
 
 def segments(positions: Positions, key_positions: Positions, mask: Mask, batch: int) -> list[Segment] | None:
     """The segments of a call, in the order of its queries, or None: positions jump too much for that to be worth while.
