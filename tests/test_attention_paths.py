@@ -30,6 +30,7 @@ from ropewalk import (
     attend,
     explain,
 )
+from ropewalk.attention import flex
 from ropewalk.attention.masks import Mask, segments
 
 FAST = ["sdpa", "strip", "blocks"]
@@ -123,7 +124,7 @@ def test_every_path_equals_the_reference(case: Case) -> None:
     encoding = case.built()
     width = HEAD_DIM if "value" in encoding.places() else 5
 
-    @settings(max_examples=25)
+    @settings(max_examples=15)
     @given(layouts(case.start), masks(encoding.causal_only), st.sampled_from([None, 3, 5]), st.sampled_from([1, 2, 6]))
     def check(places: Places, options: dict[str, Any], block: int | None, kv_heads: int) -> None:
         n, keys = len(places.queries), len(places.keys or places.queries)
@@ -165,6 +166,65 @@ def test_several_blocks_of_natural_size(encoding: PositionalEncoding, dtype: tor
         found = attend(q, k, v, encoding, range(600), **options)
         assert explain(encoding, q, k, v, range(600), **options).impl != "reference"
         close(found, expected, dtype)
+
+
+# FlexAttention
+
+
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlexAttention as plain tensor operations, which warns that it is slow."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    monkeypatch.setattr(flex, "_kernel", lambda: flex_attention)
+
+
+def offered(encoding: PositionalEncoding) -> bool:
+    q = torch.empty(1, HEADS, 3, HEAD_DIM)
+    with torch.no_grad():
+        return _refusal(encoding, q, q, q, range(3), impl="flex") is None
+
+
+OFFERED = [c for c in CASES if offered(c.make()) and c.id.count("-") in (0, 2)]  # each kind, and some of its options
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize(**by_id(OFFERED))
+def test_flex_attention_of_the_same_hooks_is_the_reference(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    uncompiled(monkeypatch)
+    encoding = case.built()
+
+    @torch.no_grad()
+    @settings(max_examples=3)
+    @given(layouts(case.start), masks(encoding.causal_only))
+    def check(places: Places, options: dict[str, Any]) -> None:
+        n, keys = len(places.queries), len(places.keys or places.queries)
+        q, k, v = (
+            torch.randn(places.rows, heads, tokens, HEAD_DIM, dtype=torch.float64)
+            for heads, tokens in ((HEADS, n), (2, keys), (2, keys))
+        )
+        at = {"key_positions": places.keys, **options}
+        expected = attend(q, k, v, encoding, places.queries, impl="reference", **at)
+        close(attend(q, k, v, encoding, places.queries, impl="flex", **at), expected)
+
+    check()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch deprecates its own
+def test_flex_attention_compiled() -> None:
+    q, k, v = torch.randn(1, 4, 200, 16), torch.randn(1, 2, 200, 16), torch.randn(1, 2, 200, 16)
+    torch._dynamo.reset()
+    flex._kernel.cache_clear()
+    with torch.no_grad():
+        for encoding in (RoPE(16), ALiBi(4), T5(4, std=1.0)):
+            found = attend(q, k, v, encoding, range(200), window=50, impl="flex")
+            close(found, attend(q, k, v, encoding, range(200), window=50, impl="reference"), torch.float32)
+
+
+def test_a_compiled_kernel_still_refuses_what_the_hook_refuses() -> None:
+    q = torch.randn(1, 2, 9, 8)
+    with torch.no_grad(), pytest.raises(ValueError, match="distance 8 is beyond this table"):
+        attend(q, q, q, RelativeBias(length=4), range(9), impl="flex")
 
 
 # What each path takes
@@ -272,6 +332,18 @@ def test_segments_are_the_runs_that_see_only_themselves() -> None:
     padded = Positions.left_padded(torch.tensor([[0, 1, 1], [1, 1, 1]]))
     assert found(padded, batch=2) == [(0, (1, 3), (1, 3), 2, 0, True), (1, (0, 3), (0, 3), 3, 0, True)]
     assert found(Positions(torch.randperm(2000))) is None
+
+
+def test_samples_far_apart_do_not_share_a_strip() -> None:
+    """Memory is bounded by the tokens, not by the distances between samples."""
+    q, k = torch.randn(2, 4, 6, 8), torch.randn(2, 4, 9, 8)
+    keys = Positions(torch.arange(9) + torch.tensor([[0], [100]]))
+    queries = Positions(torch.arange(6) + torch.tensor([[3], [1_000_000_000]]))
+    at = {"key_positions": keys, "causal": True}
+    with Memory() as seen:
+        found = attend(q, k, k, ALiBi(4), queries, impl="strip", **at)
+    assert seen.largest < 2**16
+    close(found, attend(q, k, k, ALiBi(4), queries, impl="reference", **at), torch.float32)
 
 
 def test_runs_notice_a_mask_changed_in_place() -> None:

@@ -276,6 +276,17 @@ REFUSALS: list[Refusal] = [
         ValueError,
         "positions jump too often for distances to lie along diagonals",
     ),
+    (lambda: attend(Q, Q, Q, Shaw(8), range(3), impl="flex"), ValueError, "FlexAttention changes one score at a time"),
+    (
+        lambda: attend(Q, Q, Q, T5(4), range(3), impl="flex"),
+        ValueError,
+        "on the CPU FlexAttention has no backward pass",
+    ),
+    (
+        lambda: attend(Q, Q, Q, ALiBi(4), [0, 1, 1_000_000_000], impl="flex"),
+        ValueError,
+        "positions lie 2000000000 apart, and it holds a number for each distance",
+    ),
     (
         lambda: attend(Q, Q, Q, Untrue(), range(3)),
         ValueError,

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ropewalk.readers import from_config
     from ropewalk.rotation import norm_rotate, rotate, rotate_, rotate_pair, rotate_pair_
     from ropewalk.spectra import Spectrum, geometric
+    from ropewalk.static_cache import StaticKeyCache
 
 _HOME = {
     "ALiBi": "encodings",
@@ -82,6 +83,7 @@ _HOME = {
     "Shaw": "encodings",
     "Sinusoidal": "encodings",
     "Spectrum": "spectra",
+    "StaticKeyCache": "static_cache",
     "T5": "encodings",
     "Text": "multimodal",
     "Video": "multimodal",
@@ -134,6 +136,7 @@ __all__ = [
     "Shaw",
     "Sinusoidal",
     "Spectrum",
+    "StaticKeyCache",
     "Text",
     "Video",
     "XPos",

@@ -118,7 +118,7 @@ def explain(
     result float32
       not sdpa: FIRE adds a bias to the scores, which scaled_dot_product_attention knows nothing of
       not strip: the bias of FIRE depends on more than the distance (distance_only is False)
-      not flex: on the cpu it takes long to compile and is for inference only; ask for it by name
+      not flex: the bias of FIRE depends on more than the distance, and it is looked up by distance
 
     Raises:
         ValueError: as `attend`.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -28,13 +27,17 @@ class Call:
     block: int | None
     raw: tuple[Positions, Positions | None]
     """Positions as the hooks of place 2 take them, with all their axes; None for keys encoded already."""
+    memo: dict[str, list[Segment] | None] = field(default_factory=dict, compare=False)
+    """What was found out about the positions; the call goes on with it when its keys are encoded."""
 
-    @cached_property
+    @property
     def segments(self) -> list[Segment] | None:
         """Where positions count up one by one; None where they do not, or cannot be looked at."""
         if torch.compiler.is_compiling() or self.q.device.type == "meta":
             return None
-        return segments(self.positions, self.key_positions, self.mask, self.q.shape[0])
+        if "segments" not in self.memo:
+            self.memo["segments"] = segments(self.positions, self.key_positions, self.mask, self.q.shape[0])
+        return self.memo["segments"]
 
     @property
     def work(self) -> torch.dtype:
@@ -45,14 +48,7 @@ class Call:
         """The same after place 2."""
         at, key_at = self.raw
         k = self.k if key_at is None else self.encoding.key(self.k, key_at)
-        call = replace(self, q=self.encoding.query(self.q, at), k=k)
-        vars(call).update({name: found for name, found in vars(self).items() if name == "segments"})
-        return call
-
-    def learns(self) -> bool:
-        """True if a gradient will be asked for."""
-        inputs = (self.q, self.k, self.v, *self.encoding.parameters())
-        return torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+        return replace(self, q=self.encoding.query(self.q, at), k=k)
 
     def rows(self, most: int = 2**22) -> int:
         """How many query rows to work on at once: as asked, or so that a block has at most so many scores."""

@@ -7,7 +7,7 @@ the parts of a call in which positions count up one by one, where the rule is a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -128,19 +128,24 @@ def segments(positions: Positions, key_positions: Positions, mask: Mask, batch: 
     """
     many = any(len(p.shape) == 2 and p.shape[0] > 1 for p in (positions, key_positions))
     prefixes = [mask.prefix] if not isinstance(mask.prefix, Tensor) else mask.prefix.flatten().tolist()
-    rows = range(batch) if many or len(prefixes) > 1 else [None]
+    rows = range(batch if many or len(prefixes) > 1 else 1)
     apart = positions.documents is not None and key_positions.documents is not None
-    found: list[Segment] = []
+    each: list[list[Segment]] = []
     for row in rows:
         keys: dict[int, list[_Run]] = {}
-        for run in _runs(key_positions, row or 0):
+        for run in _runs(key_positions, row):
             keys.setdefault(run.document if apart else 0, []).append(run)
-        prefix = prefixes[row or 0] if len(prefixes) > 1 else prefixes[0]
-        for run in _runs(positions, row or 0):
+        mine: list[Segment] = []
+        for run in _runs(positions, row):
             seen = keys.get(run.document if apart else 0, [])
             if len(seen) > 1:
                 return None
-            found += [part for other in seen for part in _meet(row, run, other, mask.causal, prefix)]
+            mine += [part for other in seen for part in _meet(run, other, mask.causal, prefixes[row % len(prefixes)])]
+        each.append(mine)
+    if all(mine == each[0] for mine in each):
+        found = each[0]
+    else:
+        found = [replace(part, row=row) for row, mine in enumerate(each) for part in mine]
     pairs = sum((s.queries[1] - s.queries[0]) * s.kept for s in found)
     some = 8 * len(rows)  # few enough, whatever they cost; each call costs about as much as this many scores
     worth = len(found) <= some or len(found) * 2**14 + pairs <= 2 * len(positions) * len(key_positions) * len(rows)
@@ -184,7 +189,7 @@ def _runs(positions: Positions, row: int) -> list[_Run]:
     return positions.remember(("runs", row, versions), find)
 
 
-def _meet(row: int | None, queries: _Run, keys: _Run, causal: bool, prefix: int | None) -> list[Segment]:
+def _meet(queries: _Run, keys: _Run, causal: bool, prefix: int | None) -> list[Segment]:
     """One segment; two where a prefix ends among the queries, since those before see it whole."""
     within = 0 if prefix is None or not causal else min(max(prefix - queries.first, 0), queries.stop - queries.start)
     kept = keys.stop - keys.start
@@ -200,7 +205,7 @@ def _meet(row: int | None, queries: _Run, keys: _Run, causal: bool, prefix: int 
         first = queries.first + start - queries.start
         if seen:
             made.append(
-                Segment(row, (start, stop), (keys.start, keys.stop), seen, first, first - keys.first, is_causal)
+                Segment(None, (start, stop), (keys.start, keys.stop), seen, first, first - keys.first, is_causal)
             )
     return made
 

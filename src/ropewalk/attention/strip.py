@@ -47,16 +47,19 @@ def refuses(call: Call) -> str | None:
 
 
 def run(call: Call) -> Tensor:
-    """One strip for all segments (one a document, say), each of which takes its part of it."""
+    """One strip for all segments (one a document, say), unless they lie far apart; each takes its part of it."""
     rows, found = call.block or ROWS, call.segments
     assert found is not None
-    strips = {
-        causal: Strip.of_bias(call, [s for s in found if s.causal is causal], rows)
-        for causal in {s.causal for s in found}
-    }
+    strips: dict[bool, Strip] = {}
+    for causal in {s.causal for s in found}:
+        alike = [s for s in found if s.causal is causal]
+        low, high = _distances(alike, call.mask)
+        if high - low < 4 * (call.q.shape[2] + call.k.shape[2]):  # or else samples stand far apart
+            strips[causal] = Strip.of_bias(call, alike, rows)
 
     def within(q: Tensor, k: Tensor, v: Tensor, segment: Segment) -> Tensor:
-        return banded(q, k, v, strips[segment.causal], segment, call.mask, scale=call.scale, rows=rows)
+        strip = strips[segment.causal] if segment.causal in strips else Strip.of_bias(call, [segment], rows)
+        return banded(q, k, v, strip, segment, call.mask, scale=call.scale, rows=rows)
 
     return by_segment(call.q, call.k, call.v, found, within)
 
