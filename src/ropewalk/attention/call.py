@@ -111,7 +111,7 @@ def _check(
         )
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"{q.shape[1]} query heads cannot share {k.shape[1]} key heads evenly")
-    if encoding.heads not in (None, q.shape[1]):
+    if encoding.heads is not None and encoding.heads != q.shape[1]:  # `in` does not know sizes that are symbols
         raise ValueError(f"{encoding.label} was made for {encoding.heads} heads, q has {q.shape[1]}")
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit together")

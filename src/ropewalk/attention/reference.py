@@ -21,10 +21,15 @@ def run(call: Call) -> Tensor:
     work, groups = call.work, call.q.shape[1] // call.k.shape[1]
     k = call.k.to(work).repeat_interleave(groups, dim=1)
     v = call.v.to(work).repeat_interleave(groups, dim=1)
-    size = call.block or 1024
-    rows = [slice(start, start + size) for start in range(0, call.q.shape[2], size)] or [slice(0, 0)]
+    rows = _blocks(call.q.shape[2], call.block or 1024)
     out = [_attend_rows(call, call.q[:, :, r].to(work), k, v, call.positions[r]) for r in rows]
     return torch.cat(out, dim=2).to(call.q.dtype)
+
+
+def _blocks(n: int, size: int) -> list[slice]:
+    if torch.compiler.is_compiling():  # one, since a graph holds no loop over a length it does not know
+        return [slice(None)]
+    return [slice(start, start + size) for start in range(0, n, size)] or [slice(0, 0)]
 
 
 def scores(
