@@ -35,7 +35,7 @@ from ropewalk import (
     geometric,
     rotate,
 )
-from ropewalk.attention import visible
+from ropewalk.attention.masks import Mask, visible
 
 HALF_PRECISION = [torch.bfloat16, torch.float16]
 
@@ -406,7 +406,7 @@ def test_50_a_key_can_be_moved_and_moved_again(layout: Any) -> None:
 def test_51_documents_start_again_and_do_not_see_each_other(lengths: list[int]) -> None:
     pos = Positions.packed([0, *itertools.accumulate(lengths)])
     assert Positions.packed([0, 3, 5]).ids.tolist() == [0, 1, 2, 0, 1]
-    seen = visible(pos, pos, causal=False)
+    seen = visible(pos, pos, Mask(causal=False))
     blocks = torch.block_diag(*(torch.ones(n, n) for n in lengths)).bool()
     assert torch.equal(seen, blocks)
     x = torch.randn(1, HEADS, 3, HEAD_DIM).double().repeat(1, 1, 2, 1)  # identical documents
