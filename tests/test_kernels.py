@@ -401,6 +401,18 @@ def test_pairs_in_and_out_of_place_equal_single_calls():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("tokens", [9, 900])
+@pytest.mark.parametrize("place", PLACES)
+def test_pairs_of_different_widths_equal_single_calls(tokens, place):
+    cos, sin = tables(torch.arange(tokens), 16, torch.float32)
+    q, k = torch.randn(4, tokens, 40), torch.randn(2, tokens, 24)
+    how = {"layout": "half", "place": place}
+    inside = rotate_pair_(q.clone(), k.clone(), cos, sin, **how)
+    for x, *turned in zip((q, k), rotate_pair(q, k, cos, sin, **how), inside, strict=True):
+        for y in turned:
+            assert_right(y, in_float64(x, cos, sin, **how), x)
+
+
 REFUSED = [
     (lambda x, c, s: rotate(x, c, s, layout="half", impl="fast"), "impl is 'auto', 'eager' or 'native', got 'fast'"),
     (lambda x, c, s: rotate(x, c.double(), s.double(), layout="half", impl="native"), "cos and sin are float32"),

@@ -360,6 +360,8 @@ def _native(
 
     tensors = (*xs, cos, sin)
     problem = cpu.refuses(name, (*tensors, *(t for t in more if isinstance(t, Tensor))))
+    if place == "trailing" and name.startswith("rotate_pair") and xs[0].shape[-1] != xs[1].shape[-1]:
+        problem = "q and k differ in width, so their trailing channels start at different places"
     if cpu.exporting_to_onnx():
         _fit(xs[0], cos, sin, seq_dim)  # a graph would fail only when it runs
     if problem is None and layout in cpu.LAYOUTS and (place == "leading" or place == "trailing"):

@@ -146,12 +146,12 @@ Object result(Object o) {
 
 int64_t bytes_of(const View& t) { return kernel_dtype(t.dtype) < 0 ? LITTLE + 1 : t.elements() * ITEM_BYTES[kernel_dtype(t.dtype)]; }
 
-// One or two inputs, each no more than a little.
+// One or two inputs of as many channels, each no more than a little.
 bool read_inputs(Object const* xs, View (&x)[2], int& count) {
     count = xs[1] == known.none ? 1 : 2;
     for (int i = 0; i < count; i++)
         if (!read_plain(xs[i], x[i]) || !x[i].dim || bytes_of(x[i]) > LITTLE) return false;
-    return true;
+    return count == 1 || x[0].size[x[0].dim - 1] == x[1].size[x[1].dim - 1];
 }
 
 Object turn_inputs(Object const* xs, const View (&x)[2], int count, bool in_place, const View& cos, const View& sin, const Turn& how) {
