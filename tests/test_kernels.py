@@ -126,6 +126,38 @@ def test_every_half_precision_number_survives_a_turn_by_nothing(isa, dtype):
         assert torch.equal(y[finite], every[finite])
 
 
+@needs_kernels
+@pytest.mark.parametrize("dtype", HALF_PRECISION)
+def test_half_precision_is_rounded_to_the_nearest_and_ties_to_even(isa, dtype):
+    """Products that float32 holds exactly, of every number there is; half of those by 1.5 are ties."""
+    every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(dtype)
+    every = every[every.isfinite()]
+    for layout, width, factor in product(LAYOUTS, (64, 30), (1.5, 0.75, 1 + 2**-8, 1 - 2**-10)):
+        x = every[: len(every) // width * width].reshape(-1, width)
+        cos, sin = torch.full((len(x), width // 2), factor), torch.zeros(len(x), width // 2)
+        for inverse in (False, True):
+            y = rotate(x, cos, sin, layout=layout, inverse=inverse, impl="native")
+            assert torch.equal(y, (x.float() * factor).to(dtype)), (layout, width, factor)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_output_may_lie_otherwise_than_its_input(isa, dtype):
+    guard, (batch, heads, length) = 3, (2, 3, 9)
+    for tokens, width, order in product((length, 1), (42, 26), ((0, 1, 2), (0, 2, 1), (2, 1, 0))):
+        x = torch.randn(batch, heads, tokens, 42).to(dtype)
+        shape = [(batch, heads, tokens)[a] + guard for a in order] + [42 + guard]
+        memory = torch.full(shape, float("nan"), dtype=dtype)
+        inner = memory[:-guard, :-guard, :-guard, :-guard]
+        out = inner.permute(*[order.index(a) for a in range(3)], 3)
+        cos, sin = tables(torch.randint(0, 900, (tokens,)), width, dtype)
+        for layout in LAYOUTS:
+            memory.fill_(float("nan"))
+            rotate(x, cos, sin, layout=layout, impl="native", out=out)
+            assert torch.equal(out, rotate(x, cos, sin, layout=layout, impl="native"))
+            assert int(memory.isfinite().sum()) == x.numel()
+
+
 NAN_BITS = {
     torch.float32: (0x7FC00000, 0x7FFFFFFF, -1, 0x7F800001, 0x7FBFFFFF, -0x7FFFFF),  # quiet, signalling, either sign
     torch.float64: ((0x7FF8 << 48), (1 << 63) - 1, -1, (0x7FF0 << 48) + 1, (0x7FF8 << 48) - 1),
