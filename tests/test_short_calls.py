@@ -595,3 +595,14 @@ def test_a_profiler_or_mode_of_one_thread_is_seen_by_it():
         thread.join()
         assert short_turn() is None
     assert answers[0] is not None
+
+
+def test_more_calls_than_the_library_has_are_not_given():
+    """As when the library of an older build lies beside newer Python."""
+    start = cpu.ctypes.PyDLL(cpu.KERNELS.library._name).ropewalk_short_calls
+    start.restype, start.argtypes = (
+        cpu.ctypes.c_void_p,
+        [cpu.ctypes.py_object, cpu.ctypes.py_object, cpu.ctypes.c_int32],
+    )
+    for which in (-1, 99):
+        assert start((), None, which) is None

@@ -275,9 +275,9 @@ def _short_calls(library: ctypes.CDLL | None) -> list[Callable[..., Any]]:
             torch._C._is_tracing,
             torch._C._autograd._profiler_enabled,
         )
+        start = ctypes.PyDLL(library._name).ropewalk_short_calls  # which a library of an older build has not
     except AttributeError:
         return [_serves_nothing] * 5
-    start = ctypes.PyDLL(library._name).ropewalk_short_calls
     start.restype, start.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.py_object, ctypes.c_int32]
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]

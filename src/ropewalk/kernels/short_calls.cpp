@@ -317,6 +317,7 @@ extern "C" ROPEWALK_EXPORT void* ropewalk_short_calls(void* given, void* capsule
 #if defined(_WIN32)
     return nullptr;
 #else
+    if (which < 0 || which >= int32_t(sizeof methods / sizeof methods[0])) return nullptr;  // asked for by newer Python
     ROPEWALK_PYTHON_FUNCTIONS(ROPEWALK_LOOK_UP_PYTHON)
     exchange = static_cast<const DLExchange*>(PyCapsule_GetPointer(static_cast<Object>(capsule), "dlpack_exchange_api"));
     if (!exchange || exchange->header.major != 1 || !exchange->describe) return nullptr;
