@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk import Positions, RoPE, attend, cos_sin, geometric
-from ropewalk.attention import visible
+from ropewalk.attention.masks import Mask, visible
 
 
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=9), st.sampled_from(["int8", "int32", "int64"]))
@@ -101,7 +101,7 @@ def test_to_another_device() -> None:
 
 def test_documents_and_padding_of_a_row_serve_a_batch() -> None:
     pos = Positions(torch.arange(4).expand(3, 4), documents=torch.tensor([0, 0, 1, 1]))
-    seen = visible(pos, pos, causal=False)
+    seen = visible(pos, pos, Mask(causal=False))
     assert seen.shape == (3, 1, 4, 4)
     assert seen[0, 0].tolist() == [[True, True, False, False]] * 2 + [[False, False, True, True]] * 2
 
@@ -118,11 +118,11 @@ def test_padding_may_be_given_as_tokenizers_give_it() -> None:
 
 
 def test_visible() -> None:
-    seen = visible(Positions([0, 2]), Positions([0, 1, 2, 3]), causal=True)
+    seen = visible(Positions([0, 2]), Positions([0, 1, 2, 3]), Mask(causal=True))
     assert seen.tolist() == [[True, False, False, False], [True, True, True, False]]
-    assert bool(visible(Positions([0, 2]), Positions([0, 1, 2, 3]), causal=False).all())
+    assert bool(visible(Positions([0, 2]), Positions([0, 1, 2, 3]), Mask(causal=False)).all())
     padded = Positions([0, 1], valid=torch.tensor([False, True]))
-    assert visible(padded, padded, causal=False).tolist() == [[False, False], [False, True]]
+    assert visible(padded, padded, Mask(causal=False)).tolist() == [[False, False], [False, True]]
 
 
 def test_repr() -> None:
