@@ -91,7 +91,7 @@ def products_for(length: int, dim: int = 16) -> int:
     pos = torch.arange(length)
     with CountProducts() as count:
         x = Sinusoidal(dim=dim).embed(x, pos)[:, None]  # 位置はここで足されます / position is added here
-        attend(x, x, x, NoPE(), pos)
+        attend(x, x, x, NoPE(), pos, impl="reference")  # 定義どおりの計算 / as defined, product by product
     return count.products
 
 
@@ -146,9 +146,9 @@ def main() -> list[Claim]:
         print(f"  {length:>5} トークン tokens: 行列積 {products} 回 matrix products")
     note(
         "No loop over positions: one product gives the scores of all tokens, one more their outputs. "
-        "(Above 1024 tokens `attend` takes the queries in blocks, to save memory.)",
+        "(Above 1024 tokens this form of `attend` takes the queries in blocks, to save memory.)",
         "位置ごとの繰り返しはありません。一回の積で全トークンのスコアが、もう一回で出力が得られます。"
-        "（1024 トークンを超えると、`attend` はメモリを節約するためクエリをブロックに分けます。）",
+        "（1024 トークンを超えると、この形の `attend` はメモリを節約するためクエリをブロックに分けます。）",
     )
 
     heading("Learned or sinusoidal", "学習した表か、正弦波か")
