@@ -158,6 +158,24 @@ def test_an_output_may_lie_otherwise_than_its_input(isa, dtype):
             assert int(memory.isfinite().sum()) == x.numel()
 
 
+@needs_kernels
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tables_may_be_cut_from_wider_ones_or_repeat_a_row(isa, dtype):
+    wide = [torch.stack(t) for t in zip(*(tables(torch.arange(n, n + 40), 64, dtype) for n in (0, 50)), strict=True)]
+    for pairs, layout in product((21, 16), LAYOUTS):
+        x = torch.randn(2, 3, 40, 64).to(dtype)
+        cut = [t[..., 3 : 3 + pairs] for t in wide]
+        for cos, sin in (
+            cut,
+            [t[1] for t in cut],
+            [t[:, :1].expand(-1, 40, -1) for t in cut],
+            [t[:1, None] for t in cut],
+        ):
+            assert cos.stride(-2) != pairs
+            y = rotate(x, cos, sin, layout=layout, impl="native")
+            assert_right(y, in_float64(x, cos, sin, layout=layout), x)
+
+
 NAN_BITS = {
     torch.float32: (0x7FC00000, 0x7FFFFFFF, -1, 0x7F800001, 0x7FBFFFFF, -0x7FFFFF),  # quiet, signalling, either sign
     torch.float64: ((0x7FF8 << 48), (1 << 63) - 1, -1, (0x7FF0 << 48) + 1, (0x7FF8 << 48) - 1),
