@@ -5,6 +5,8 @@ Everything else about the package stands in pyproject.toml.
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
 import tempfile
 
@@ -23,6 +25,7 @@ class FreshBuild(build):
         """As usual, but for the folder."""
         super().initialize_options()
         self.build_base = tempfile.mkdtemp(prefix="ropewalk-build-")
+        atexit.register(shutil.rmtree, self.build_base, ignore_errors=True)
 
 
 class PlainLibrary(build_ext):

@@ -41,6 +41,7 @@ from ropewalk import (
     geometric,
     norm_rotate,
     rotate,
+    rotate_pair_,
     rotate_to_cache,
 )
 from ropewalk.attention import scores
@@ -191,6 +192,11 @@ REFUSALS: list[Refusal] = [
         lambda: turn(Q.to("meta"), COS.to("meta"), SIN.to("meta"), impl="native"),
         ValueError,
         "impl='native' cannot serve this: .*; impl='auto' takes the eager form",
+    ),
+    (
+        lambda: rotate_pair_(Q, Q, COS, SIN, layout="half"),
+        ValueError,
+        "q and k are the same tensor, which would turn twice: use rotate_",
     ),
     (
         lambda: norm_rotate(Q, torch.ones(6), COS, SIN, layout="half"),

@@ -266,7 +266,7 @@ def test_rows_that_share_their_memory_are_not_turned_in_place(impl):
     before = row.clone()
     for turn in (
         lambda x: rotate_(x, cos, sin, layout="half", impl=impl),
-        lambda x: rotate_pair_(x, x, cos, sin, layout="half", impl=impl),
+        lambda x: rotate_pair_(x, x.clone(), cos, sin, layout="half", impl=impl),
     ):
         with pytest.raises(RuntimeError, match="single memory location"):
             turn(row.expand(4, 3, 8))
@@ -575,3 +575,75 @@ def test_a_library_that_is_none_is_refused_with_its_reason(tmp_path):
     with pytest.raises(OSError, match="_rotate"):
         ctypes.CDLL(str(broken))
     assert Path(cpu.__file__).parent.joinpath("rotate.cpp").exists()
+
+
+# ---------------------------------------------------------------------------------------------- as torch does it
+
+
+@needs_kernels
+@given(st.data())
+def test_outputs_lie_in_memory_as_torch_would_have_them(data):
+    """Fake tensors say so beforehand, and a compiled graph holds the operator to it."""
+    axes = data.draw(st.integers(1, 3))
+    order = data.draw(st.permutations(range(axes)))
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=axes, max_size=axes))
+    x = torch.randn(*sizes, data.draw(st.sampled_from([8, 12])))[..., :8].permute(*order, axes)
+    repeated = data.draw(st.integers(0, axes))
+    if repeated < axes and x.shape[repeated] == 1:
+        x = x.expand(*[3 if axis == repeated else -1 for axis in range(axes + 1)])
+    x = x[:: data.draw(st.integers(1, 2))]
+    cos, sin = tables(torch.arange(x.shape[-2]), 8, x.dtype)
+    if x.dim() > 1:
+        turned = cpu.OPERATORS["rotate"](x, cos, sin, 0, -2, 0, False)
+        assert turned.stride() == torch.empty_like(x).stride()
+        torch.library.opcheck(cpu.OPERATORS["rotate"], (x, cos, sin, 0, -2, 0, False), test_utils="test_faketensor")
+
+
+TRANSFORMS = {
+    "jvp": lambda f: lambda x: torch.func.jvp(f, (x,), (torch.ones_like(x),))[1],
+    "grad": lambda f: torch.func.grad(lambda x: f(x).square().sin().sum()),
+    "vmap": torch.func.vmap,
+}
+
+
+@needs_kernels
+@torch_deprecates_its_own
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_transform_inside_of_a_compiled_function_is_right(transform):
+    cos, sin = tables(torch.arange(5), 8, torch.float32)
+    f = transform(lambda x: rotate(x, cos, sin, layout="half"))
+    x = torch.randn(2, 3, 5, 8)
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), f(x))
+    assert bool(f(x).any())
+
+
+MISFITS = {
+    "five axes": lambda x, c, s: rotate(x[None], c, s, layout="half"),
+    "tables of bfloat16": lambda x, c, s: rotate(x, c.bfloat16(), s.bfloat16(), layout="half"),
+    "tables of float64": lambda x, c, s: rotate(x, c.double(), s.double(), layout="half"),
+    "float64": lambda x, c, s: rotate(x.double(), c, s, layout="half"),
+    "strided tables": lambda x, c, s: rotate(x, c.T.contiguous().T, s.T.contiguous().T, layout="half"),
+    "tables of different strides": lambda x, c, s: rotate(x, c.T.contiguous().T, s, layout="half"),
+    "many channels": lambda x, c, s: rotate(x.repeat(1, 1, 1, 257), c, s, layout="half"),
+    "strided in place": lambda x, c, s: rotate_(x.clone()[..., ::2], c[:, :2], s[:, :2], layout="half"),
+    "norm of five axes": lambda x, c, s: norm_rotate(x[None], torch.ones(8), c, s, layout="half"),
+    "cache without heads": lambda x, c, s: rw.rotate_to_cache(
+        x[0], x[0], c, s, torch.zeros(3, 9, 8), torch.zeros(3, 9, 8), torch.arange(5).expand(3, 5), layout="half"
+    )[0],
+}
+
+
+@needs_kernels
+@torch_deprecates_its_own
+@pytest.mark.parametrize("call", MISFITS.values(), ids=MISFITS)
+def test_what_the_operator_cannot_take_is_served_in_a_graph_too(call):
+    x, (cos, sin) = torch.randn(2, 3, 5, 8), tables(torch.arange(5), 8, torch.float32)
+    torch.testing.assert_close(torch.compile(call, fullgraph=True, backend="aot_eager")(x, cos, sin), call(x, cos, sin))
+
+
+def test_a_pair_in_place_is_two_tensors():
+    x, (cos, sin) = torch.randn(2, 3, 5, 8), tables(torch.arange(5), 8, torch.float32)
+    for impl in ("auto", "eager"):
+        with pytest.raises(ValueError, match="the same tensor"):
+            rotate_pair_(x, x, cos, sin, layout="half", impl=impl)

@@ -136,7 +136,9 @@ def rotate_pair_(
     inverse: bool = False,
     impl: Impl = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """`rotate_pair` in place; returns `q` and `k`."""
+    """`rotate_pair` in place; returns `q` and `k`, which share no numbers."""
+    if q is k:
+        raise ValueError("q and k are the same tensor, which would turn twice: use rotate_")
     if not is_compiling() and _short(True, q, k, cos, sin, layout, seq_dim, place, inverse, impl) is not None:
         return q, k
     if (
@@ -298,6 +300,8 @@ def _check_cache(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: 
             f"slots are int64, one for each of the {k.shape[axis]} tokens (or a row of them for each sample), "
             f"got {slots.dtype} {tuple(slots.shape)}"
         )
+    if is_compiling() or slots.device.type != "cpu":
+        return  # a graph cannot ask, and a GPU would have to be waited for: indexing refuses them when it runs
     if slots.numel() and not 0 <= int(slots.min()) <= int(slots.max()) < k_cache.shape[axis]:
         wrong = int(slots.min()) if slots.min() < 0 else int(slots.max())
         raise ValueError(f"slots name rows 0 to {k_cache.shape[axis] - 1} of the cache, got {wrong}")
@@ -364,10 +368,10 @@ def _native(
         problem = "q and k differ in width, so their trailing channels start at different places"
     if cpu.exporting_to_onnx():
         _fit(xs[0], cos, sin, seq_dim)  # a graph would fail only when it runs
+    elif problem is None and is_compiling():
+        problem = cpu.misfit(name, xs, cos, sin, more)
     if problem is None and layout in cpu.LAYOUTS and (place == "leading" or place == "trailing"):
-        if not name.endswith(
-            ("_", "_out", "_cache")
-        ):  # a copy in rows is cheaper than the eager form, and gives the same bits
+        if name not in cpu.WRITTEN:  # a copy in rows is cheaper than the eager form, and gives the same bits
             tensors = (*[x if x.stride(-1) == 1 else x.contiguous() for x in xs], cos, sin)
         first = 0 if place == "leading" else xs[0].shape[-1] - 2 * cos.shape[-1]
         try:

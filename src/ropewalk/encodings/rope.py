@@ -13,7 +13,7 @@ from ropewalk.bands import Bands, check_axes
 from ropewalk.extensions import Extension
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Paper, PositionalEncoding, check_tokens, expect, is_int
-from ropewalk.rotation import Impl, Layout, Place, rotate, rotate_pair
+from ropewalk.rotation import Impl, Layout, Place, rotate, rotate_pair, rotate_pair_
 from ropewalk.spectra import Precision, Spectrum, geometric
 
 if TYPE_CHECKING:
@@ -149,7 +149,13 @@ class RoPE(PositionalEncoding):
     def query_key_(self, q: Tensor, k: Tensor, pos: PositionsLike) -> tuple[Tensor, Tensor]:
         """`query_key` in place, as a decoding step may; returns `q` and `k`."""
         pos = Positions.of(pos)
-        if self._few(q, k, pos, in_place=True) is None:
+        if self._few(q, k, pos, in_place=True) is not None:
+            return q, k
+        if pos.axes == 1 and not self._in_pieces and q.dtype == k.dtype and type(self).query_key is RoPE.query_key:
+            self._check(q, pos, "q")
+            self._check(k, pos, "k")
+            rotate_pair_(q, k, *self._tables(q, pos, 1), layout=self.layout, place=self.place, impl=self.impl)
+        else:
             for old, new in zip((q, k), self.query_key(q, k, pos), strict=True):
                 old.copy_(new)
         return q, k

@@ -29,6 +29,9 @@ INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 
 LAYOUTS = {"half": 0, "interleaved": 1}
 
+MAX_CHANNELS = 2048
+"""Of a head, and twice as many as pairs that turn: as in rotate.h."""
+
 WRITTEN = {
     "rotate_": slice(0, 1),
     "rotate_pair_": slice(0, 2),
@@ -70,13 +73,40 @@ def refuses(name: str, tensors: tuple[Tensor, ...]) -> str | None:
             return f"a tensor is a {type(t).__name__}"
         if t.is_neg():
             return "a tensor is a view of negated numbers, as torch makes of the imaginary part of a conjugate"
-    if compiling:
-        return None
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "torch.func is at work, for which the eager form is right as it stands"
-    if forward_ad._current_level >= 0:
-        return "something is differentiated forward, for which the eager form is right as it stands"
+    if _being_transformed() if compiling else _transforms():
+        return "torch.func is at work, or forward differentiation, for which the eager form is right as it stands"
     return None
+
+
+def misfit(name: str, xs: tuple[Tensor, ...], cos: Tensor, sin: Tensor, more: tuple[Any, ...]) -> str | None:
+    """Why an operator will refuse these shapes, dtypes and strides when a graph runs; the C++ has the same rules."""
+    written = (*xs, cos, sin, *more)[WRITTEN[name]] if name in WRITTEN else ()
+    for x in xs:
+        work = torch.float64 if x.dtype == torch.float64 else torch.float32
+        if not 2 <= x.dim() <= 4 or x.shape[-1] > MAX_CHANNELS or cos.shape[-1] > MAX_CHANNELS // 2:
+            return f"x has 2 to 4 axes and at most {MAX_CHANNELS} channels"
+        if cos.dtype != work or sin.dtype != work:
+            return f"cos and sin are {work} for {x.dtype}"
+    if not 2 <= cos.dim() <= 4 or cos.stride() != sin.stride() or cos.stride(-1) != 1:
+        return "cos and sin have 2 to 4 axes and the same strides, and their last axis is contiguous"
+    if any(t.stride(-1) != 1 for t in written):
+        return "the last axis is contiguous"
+    if name == "rotate_to_cache" and more[-1].dim() == 2 and xs[0].dim() < 4:
+        return "slots of each sample want an axis of heads"
+    return None
+
+
+def _transforms() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def _being_transformed() -> bool:
+    """The same while a compiler traces, which would not look at these by itself; its guards watch over both."""
+    return _transforms()
+
+
+# What `torch.compiler.assume_constant_result` does, without loading the compiler.
+_being_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _refuses_elsewhere(name: str, tensors: tuple[Tensor, ...]) -> str | None:

@@ -130,28 +130,35 @@ inline Tensor empty(int64_t dim, const int64_t* size, const int64_t* stride, int
     return t;
 }
 
-// As torch.empty_like: the same strides where x is dense, else row by row.
-inline Tensor empty_like(const View& x, int64_t item_bytes) {
-    int64_t order[4], stride[4];
-    for (int64_t i = 0; i < x.dim; i++) {  // axes, from the widest stride to the narrowest, in a stable order
-        int64_t j = i;
-        for (; j > 0 && x.stride[order[j - 1]] < x.stride[i] && x.size[i] > 1 && x.size[order[j - 1]] > 1; j--) order[j] = order[j - 1];
+// Whether the axes, in some order, follow each other without gaps or overlaps; those of size 1 do not matter.
+inline bool is_dense(const View& x) {
+    int64_t order[4], count = 0, expected = 1;
+    for (int64_t i = 0; i < x.dim; i++) {
+        if (x.size[i] == 1) continue;
+        int64_t j = count++;
+        for (; j > 0 && x.stride[order[j - 1]] > x.stride[i]; j--) order[j] = order[j - 1];
         order[j] = i;
     }
-    int64_t expected = 1;
-    bool dense = true;
-    for (int64_t j = x.dim - 1; j >= 0; j--) {
-        const int64_t axis = order[j];
-        dense = dense && (x.size[axis] == 1 || x.stride[axis] == expected);
-        stride[axis] = expected;
-        expected *= x.size[axis] > 1 ? x.size[axis] : 1;
-    }
-    if (!dense) {
-        expected = 1;
-        for (int64_t i = x.dim - 1; i >= 0; i--) stride[i] = expected, expected *= x.size[i] > 1 ? x.size[i] : 1;
-        return empty(x.dim, x.size, stride, x.dtype, item_bytes);
-    }
-    return empty(x.dim, x.size, x.elements() ? stride : x.stride, x.dtype, item_bytes);
+    for (int64_t j = 0; j < count; expected *= x.size[order[j++]])
+        if (x.stride[order[j]] != expected) return false;
+    return true;
+}
+
+// As torch.empty_like: the strides of x where it is dense, else dense ones in the order of its strides, by torch's own rules.
+inline Tensor empty_like(const View& x, int64_t item_bytes) {
+    if (!x.elements() || is_dense(x)) return empty(x.dim, x.size, x.stride, x.dtype, item_bytes);
+    int64_t order[4], stride[4], expected = 1;
+    for (int64_t i = 0; i < x.dim; i++) order[i] = x.dim - 1 - i;
+    for (int64_t i = 1; i < x.dim; i++)
+        for (int64_t mine = i, other = i - 1; other >= 0; other--) {
+            const int64_t a = order[other], b = order[mine];
+            if (!x.stride[a] || !x.stride[b]) continue;  // repeated along one: their order is open
+            if (x.stride[a] < x.stride[b]) break;
+            if (x.stride[a] == x.stride[b] && x.size[a] <= x.size[b]) continue;
+            order[other] = b, order[mine] = a, mine = other;
+        }
+    for (int64_t j = 0; j < x.dim; j++) stride[order[j]] = expected, expected *= x.size[order[j]] > 1 ? x.size[order[j]] : 1;
+    return empty(x.dim, x.size, stride, x.dtype, item_bytes);
 }
 
 // ---------------------------------------------------------------------------------------------- rotations
