@@ -40,7 +40,7 @@ def rotate(
         x: `(…, S, …, D)` of a floating dtype.
         cos: `(S, width/2)`, `(B, S, width/2)` with `B` the first axis of `x`, or as many axes as `x`, broadcasting
             against it except on the token axis. The rotated width is twice the last axis; channels beyond it pass
-            unchanged.
+            unchanged. The operator wants float32 (float64 for float64 `x`); other dtypes take the slower eager form.
         sin: the same shape.
         layout: which channels pair up.
         seq_dim: the axis of `x` that counts tokens: -2 for `(B, heads, S, D)`, -3 for `(B, S, heads, D)`.

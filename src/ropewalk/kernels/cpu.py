@@ -353,7 +353,8 @@ OPERATORS: dict[str, Any] = (
         for name in ("rotate", "rotate_pair", "cos_sin", "norm_rotate", *WRITTEN)
     }
 )
-"""The operators by name; none where there is no library."""
+"""The operators by name; none where there is no library. Called directly they know nothing of torch.func or of forward
+differentiation, of which `refuses` tells: tangents would be lost."""
 
 if KERNELS.library is not None and "torch.distributed.tensor" in sys.modules:
     from ropewalk.kernels import sharding_rule  # noqa: F401  # at a DTensor's first call a compiler would look through it
