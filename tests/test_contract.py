@@ -791,12 +791,15 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.parametrize(**by_id(CASES))
 def test_memory_is_a_block_of_scores_never_a_vector_for_each_pair(case: Case) -> None:
-    """O(block · n) for each head, plus what q and k hold: no tensor has n² · head_dim, nor even n², numbers."""
+    """O(block · n) for each head, plus what q and k hold: no tensor has n² · head_dim, nor even n², numbers.
+
+    Of the reference; the other paths' memory is measured in test_attention_paths.py.
+    """
     model = Model(case, torch.float32)
     n, block = model.encoding.max_length or 256, 8
     q = torch.randn(1, HEADS, n, HEAD_DIM)
     with LargestTensor() as seen:
-        attend(q, q, q, model.encoding, model.arange(n), block=block)
+        attend(q, q, q, model.encoding, model.arange(n), block=block, impl="reference")
     clip = max((e.clip or 0 for e in model.encoding.modules() if hasattr(e, "clip")), default=0)
     rows = max(n, block * (2 * clip + 1), HEAD_DIM * n // block)
     width = max((e.width for e in model.encoding.modules() if hasattr(e, "width")), default=0)  # FIRE's hidden layer

@@ -52,7 +52,8 @@ from ropewalk.spectra import periods
 HOME = Path(ropewalk.__file__).parent
 COVERED = [
     HOME / "__init__.py",
-    *(HOME / f"{name}.py" for name in ("protocol", "positions", "angles", "rotation", "attention", "spectra")),
+    *(HOME / f"{name}.py" for name in ("protocol", "positions", "angles", "rotation", "spectra")),
+    *sorted((HOME / "attention").glob("*.py")),
     *sorted((HOME / "encodings").glob("*.py")),
     *sorted((HOME / "measure").glob("*.py")),
 ]
@@ -71,6 +72,13 @@ def turn(x: torch.Tensor = Q, cos: torch.Tensor = COS, sin: torch.Tensor = SIN, 
 
 def many_axes(n: int) -> Positions:
     return Positions(torch.zeros(n, 1, 4, dtype=torch.int64))
+
+
+class Untrue(NoPE):
+    """A bias of one position alone, under the base class's claim of distance_only."""
+
+    def bias(self, h: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        return (i + 0 * j + 0 * h).float()
 
 
 Refusal = tuple[Callable[[], object], type[Exception], str]
@@ -229,6 +237,66 @@ REFUSALS: list[Refusal] = [
     ),
     (lambda: attend(Q, Q, Q, FIRE(4), range(3), causal=False), ValueError, "FIRE is .* causal .* bidirectional=True"),
     (lambda: attend(Q, Q, Q, NoPE(), range(3), block=0), ValueError, "block is a positive number of query rows, got 0"),
+    (
+        lambda: attend(Q, Q, Q, CoPE(8), range(3), prefix=2),
+        ValueError,
+        "CoPE is .* never follows its query, got a prefix; give",
+    ),
+    (
+        lambda: attend(Q, Q, Q, NoPE(), range(3), window=0),
+        ValueError,
+        "window is a positive number of positions, got 0",
+    ),
+    (lambda: attend(Q, Q, Q, NoPE(), range(3), prefix=-1), ValueError, "prefix is 0 or more positions, got -1"),
+    (lambda: attend(Q, Q, Q, NoPE(), range(3), causal=False, prefix=1), ValueError, "with causal=False everything is"),
+    (
+        lambda: attend(Q, Q, Q, NoPE(), range(3), prefix=torch.ones(2, 1)),
+        ValueError,
+        r"integers of shape \(1,\), got torch\.float32 \(2, 1\)",
+    ),
+    (
+        lambda: attend(Q, Q, Q, NoPE(), range(3), impl="flash"),
+        ValueError,
+        "impl is one of auto, reference, sdpa, strip, blocks, flex; got 'flash'",
+    ),
+    (
+        lambda: attend(Q, Q, Q, CoPE(8), range(3), impl="sdpa"),
+        ValueError,
+        "impl='sdpa' cannot serve this: CoPE acts on the scores, .*; impl='auto' takes a path that can",
+    ),
+    (lambda: attend(Q, Q, Q, Shaw(8), range(3), impl="strip"), ValueError, "Shaw acts on the scores themselves"),
+    (lambda: attend(Q, Q, Q, RoPE(8), range(3), impl="strip"), ValueError, "RoPE adds no bias, so there is nothing"),
+    (
+        lambda: attend(Q, Q, Q, FIRE(4), range(3), impl="strip"),
+        ValueError,
+        r"bias of FIRE depends on more than the distance \(distance_only is False\)",
+    ),
+    (
+        lambda: attend(Q, Q, Q, ALiBi(4), [5, 0, 7], impl="strip"),
+        ValueError,
+        "positions jump too often for distances to lie along diagonals",
+    ),
+    (lambda: attend(Q, Q, Q, Shaw(8), range(3), impl="flex"), ValueError, "FlexAttention changes one score at a time"),
+    (
+        lambda: attend(Q, Q, Q, T5(4), range(3), impl="flex"),
+        ValueError,
+        "on the CPU FlexAttention has no backward pass",
+    ),
+    (
+        lambda: attend(Q, Q, Q, ALiBi(4), [0, 1, 1_000_000_000], impl="flex"),
+        ValueError,
+        "positions lie 2000000000 apart, and it holds a number for each distance",
+    ),
+    (
+        lambda: attend(Q, Q, Q, Untrue(), range(3)),
+        ValueError,
+        r"NoPE claims distance_only, but its bias at positions \[\(0, 0\), .* set distance_only = False",
+    ),
+    (
+        lambda: attend(Q[:, :, :0], Q[:, :, :0], Q[:, :, :0], NoPE(), [], impl="sdpa"),
+        ValueError,
+        "impl='sdpa' cannot serve this: there are no queries or no keys",
+    ),
     # Spectra
     (lambda: Spectrum([]), ValueError, r"a spectrum needs at least one frequency, all finite, got \[\]"),
     (lambda: Spectrum([1.0], softmax_multiplier=0), ValueError, "softmax_multiplier is a positive number, got 0"),

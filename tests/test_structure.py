@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "sharding": set(),
     "multimodal": set(),
     "kernels": set(),
+    "distances": set(),
     "rotation": {"kernels"},
     "positions": {"multimodal", "sharding"},
     "protocol": {"positions"},
@@ -39,9 +40,10 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "bands": {"extensions", "spectra"},
     "angles": {"spectra", "positions", "kernels"},
     "temperature": {"positions", "protocol"},
-    "encodings": {"protocol", "positions", "spectra", "angles", "rotation", "extensions", "bands"},
+    "encodings": {"protocol", "positions", "spectra", "angles", "rotation", "extensions", "bands", "distances"},
     "attention": {"protocol", "positions", "rotation"},  # never encodings: it knows hooks, not names
     "cache": {"attention", "positions", "protocol"},
+    "static_cache": {"attention", "cache", "positions", "protocol"},
     # what describes and measures
     "measure": {"attention", "encodings", "positions", "protocol"},
     "cards": {"encodings", "protocol", "spectra"},

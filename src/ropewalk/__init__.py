@@ -12,7 +12,7 @@ from ropewalk.version import __version__
 
 if TYPE_CHECKING:
     from ropewalk.angles import cos_sin
-    from ropewalk.attention import attend
+    from ropewalk.attention import attend, explain
     from ropewalk.bands import Bands
     from ropewalk.cache import KeyCache
     from ropewalk.encodings import ENCODINGS, build
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ropewalk.readers import from_config
     from ropewalk.rotation import norm_rotate, rotate, rotate_, rotate_pair, rotate_pair_, rotate_to_cache
     from ropewalk.spectra import Spectrum, geometric
+    from ropewalk.static_cache import StaticKeyCache
 
 _HOME = {
     "ALiBi": "encodings",
@@ -83,6 +84,7 @@ _HOME = {
     "Shaw": "encodings",
     "Sinusoidal": "encodings",
     "Spectrum": "spectra",
+    "StaticKeyCache": "static_cache",
     "T5": "encodings",
     "Text": "multimodal",
     "Video": "multimodal",
@@ -91,6 +93,7 @@ _HOME = {
     "attend": "attention",
     "build": "encodings",
     "cos_sin": "angles",
+    "explain": "attention",
     "from_config": "readers",
     "geometric": "spectra",
     "norm_rotate": "rotation",
@@ -136,6 +139,7 @@ __all__ = [
     "Shaw",
     "Sinusoidal",
     "Spectrum",
+    "StaticKeyCache",
     "Text",
     "Video",
     "XPos",
@@ -144,6 +148,7 @@ __all__ = [
     "attend",
     "build",
     "cos_sin",
+    "explain",
     "from_config",
     "geometric",
     "norm_rotate",

@@ -7,6 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from ropewalk.distances import collect, spread
 from ropewalk.protocol import Paper, PositionalEncoding, expect, is_int
 
 
@@ -79,13 +80,9 @@ class Shaw(PositionalEncoding):
 
     def score(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor, scale: float) -> Tensor:
         """Adds scale · q·a_K[j - i]."""
-        by_distance = q @ self.key_table.to(q.dtype).mT  # (B, H, Q, 2·clip + 1)
-        return s + scale * by_distance.gather(-1, self._row(i, j).expand(s.shape))
+        by_distance = (q * scale) @ self.key_table.to(q.dtype).mT  # (B, H, Q, 2·clip + 1)
+        return s + spread(by_distance, i, j, self.clip)
 
     def value(self, w: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Σ w · a_V[j - i]."""
-        by_distance = w.new_zeros(*w.shape[:-1], 2 * self.clip + 1).scatter_add(-1, self._row(i, j).expand(w.shape), w)
-        return by_distance @ self.value_table.to(w.dtype)
-
-    def _row(self, i: Tensor, j: Tensor) -> Tensor:
-        return (j - i).clamp(-self.clip, self.clip) + self.clip
+        return collect(w, i, j, self.clip) @ self.value_table.to(w.dtype)

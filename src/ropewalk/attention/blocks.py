@@ -1,0 +1,120 @@
+"""Any encoding in blocks of query rows: O(block · keys) memory, in training too, where a block is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ropewalk.attention.call import Call, acting
+from ropewalk.attention.fused import fused
+from ropewalk.attention.masks import Segment, by_head, by_segment, unseeing, visible
+from ropewalk.positions import Positions
+
+
+def refuses(call: Call) -> str | None:
+    """Why it cannot serve this, or None."""
+    if torch.compiler.is_compiling():
+        return "how many blocks there are is not known while a graph is traced"
+    return None
+
+
+def again(block: Callable[..., Tensor], *tensors: Tensor, several: bool) -> Tensor:
+    """`block(*tensors)`; where a gradient is wanted, one of several blocks keeps no scores but computes them again."""
+    if several and torch.is_grad_enabled():
+        out: Tensor = checkpoint(block, *tensors, use_reentrant=False, preserve_rng_state=False)
+        return out
+    return block(*tensors)
+
+
+def run(call: Call) -> Tensor:
+    """Segment by segment, each block over the keys that it sees; or all keys, where positions jump."""
+    groups = call.q.shape[1] // call.k.shape[1]
+    k = call.k.to(call.work).repeat_interleave(groups, dim=1)
+    v = call.v.to(call.work).repeat_interleave(groups, dim=1)
+    if call.segments is None:
+        return _all_keys(call, call.q, k, v)
+    return by_segment(call.q, k, v, call.segments, lambda q, k, v, segment: _banded(call, q, k, v, segment))
+
+
+def _all_keys(call: Call, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    size, out = call.rows(), []
+    j = by_head(call.key_positions.ids)[..., None, :]
+    for start in range(0, q.shape[2], size):
+        pos = call.positions[start : start + size]
+
+        def block(q: Tensor, k: Tensor, v: Tensor, pos: Positions = pos) -> Tensor:
+            seen = visible(pos, call.key_positions, call.mask)
+            return _rows(call, q, k, v, by_head(pos.ids)[..., :, None], j, seen, (slice(None),))
+
+        out.append(again(block, q[:, :, start : start + size], k, v, several=q.shape[2] > size))
+    return torch.cat(out, 2)
+
+
+def _banded(call: Call, q: Tensor, k: Tensor, v: Tensor, segment: Segment) -> Tensor:
+    low, high = segment.seeing(call.mask)
+    band, size, n = segment.mask(call.mask), call.rows(), q.shape[2]
+    i = torch.arange(n, device=q.device)[:, None] + segment.first
+    j = torch.arange(segment.kept, device=q.device) + (segment.first - segment.offset)
+    out = []
+    for start in range(low, high, size):
+        rows = slice(start, min(start + size, high))
+        c, e = segment.reach(call.mask, range(rows.start, rows.stop))
+
+        edges = _edges(segment.sure(call.mask, range(rows.start, rows.stop)), c, e)
+
+        def block(
+            q: Tensor, k: Tensor, v: Tensor, rows: slice = rows, keys: slice = slice(c, e), edges: Edges = edges
+        ) -> Tensor:
+            return _rows(call, q, k, v, i[rows], j[None, keys], band.sees(i[rows], j[keys]), edges)
+
+        out.append(again(block, q[:, :, rows], k[:, :, c:e], v[:, :, c:e], several=high - low > size))
+    blind = (unseeing(q[:, :, rows], v.shape[-1]) for rows in (slice(low), slice(high, n)))
+    return torch.cat((next(blind), *out, next(blind)), 2)
+
+
+Edges = tuple[slice, ...]
+"""Columns of a block that not all of its rows see."""
+
+
+def _edges(sure: tuple[int, int], c: int, e: int) -> Edges:
+    low, high = min(max(sure[0], c), e), min(max(sure[1], c), e)
+    parts = (slice(0, low - c), slice(high - c, e - c)) if low < high else (slice(0, e - c),)
+    return tuple(p for p in parts if p.stop > p.start)
+
+
+def _hidden(s: Tensor, seen: Tensor, edges: Edges) -> Tensor:
+    for columns in edges:
+        s[..., columns].masked_fill_(~seen[..., columns], -torch.inf)
+    return s
+
+
+def _rows(call: Call, q: Tensor, k: Tensor, v: Tensor, i: Tensor, j: Tensor, seen: Tensor, edges: Edges) -> Tensor:
+    """One block: queries `(B, H, rows, head_dim)` at i `(rows, 1)`, keys at j `(1, K)`, or `(B, 1)` before those.
+
+    Keys outside `edges` are seen by all of its rows.
+    """
+    encoding, q, dtype = call.encoding, q.to(call.work), q.dtype
+    with torch.autocast(q.device.type, enabled=False):
+        if acting(encoding, "score") is None and acting(encoding, "value") is None:
+            heads = torch.arange(q.shape[1], device=q.device)[:, None, None]
+            bias = encoding.bias(heads, i, j)
+            if bias is not None:
+                blind = ~seen.any(-1, keepdim=True)
+                mask = bias.to(q.dtype).masked_fill(~(seen | blind), -torch.inf)
+                mask = mask.expand(*mask.shape[:-3], q.shape[1], q.shape[2], k.shape[2])
+                return fused(q, k, v, scale=call.scale, mask=mask).masked_fill(blind, 0).to(dtype)
+        s = (q * call.scale) @ k.mT
+        s = _hidden(s, seen, edges)  # before the hook, which may sum over keys
+        s = encoding.score(s, q, k, i, j, call.scale)
+        if any(bool((s[..., c].detach().isneginf() | seen[..., c]).logical_not().any()) for c in edges):
+            s = s.masked_fill(~seen, -torch.inf)  # and after, since it may have made fresh scores
+        w = s.softmax(-1)
+        if bool(w[..., :1].isnan().any()):  # a row that sees nothing
+            blind = (s == -torch.inf).all(-1, keepdim=True)
+            w = s.masked_fill(blind, 0).softmax(-1).masked_fill(blind, 0)
+        out = w @ v
+        extra = encoding.value(w, i, j)
+    return (out if extra is None else out + extra.to(out.dtype)).to(dtype)
