@@ -113,8 +113,9 @@ def test_a_peer_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name in gone else there(name, *more))
     arguments = ("--lengths", "1", *TINY[2:], "all", "--no-backward")
     result = json.loads(call(*arguments, "--json").stdout)
-    assert [s["contender"] for s in result["skipped"]] == ["hf", "hf-compiled", "rotary-embedding-torch"]
-    assert result["skipped"][2]["why"] == "rotary-embedding-torch is not installed: pip install 'ropewalk[bench]'"
+    assert [s["contender"] for s in result["skipped"]] == ["hf", "hf-compiled", "liger", "rotary-embedding-torch"]
+    assert result["skipped"][2]["why"] == "its kernels are for GPUs: --device cuda"
+    assert result["skipped"][3]["why"] == "rotary-embedding-torch is not installed: pip install 'ropewalk[bench]'"
     assert {row["contender"] for _, _, row in rows(result)}.isdisjoint(gone)
     assert [t for t in result["targets"] if t["over"] == "hf" and t["met"] is not None] == []
     text = call(*arguments).stdout
@@ -226,7 +227,7 @@ def test_no_number_is_cut(width: int, language: str, monkeypatch: pytest.MonkeyP
     ]
     made = {"machine": machine(), "skipped": [], "cells": cells, "targets": targets.judge(cells)}
     from ropewalk.cli import output
-    from ropewalk.cli.bench import rotation
+    from ropewalk.cli.bench import running
 
     wide = output.console
 
@@ -236,14 +237,13 @@ def test_no_number_is_cut(width: int, language: str, monkeypatch: pytest.MonkeyP
         return console
 
     monkeypatch.setattr(output, "console", sized)
-    monkeypatch.setattr("ropewalk.cli.bench.rotation.language", lambda: language)
-    monkeypatch.setattr("ropewalk.cli.bench.rotation.show", show := rotation.show)
+    monkeypatch.setattr(running, "language", lambda: language)
 
     import click
 
     @click.command()
     def printed() -> None:
-        show(made)
+        running.show(made, report)
 
     text = CliRunner().invoke(printed).stdout
     assert "…" not in text

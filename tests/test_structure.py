@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
         "protocol",
         "spectra",
     },
-    "benchmark": {"angles", "encodings", "kernels", "positions", "rotation", "spectra"},
+    "benchmark": {"angles", "attention", "encodings", "kernels", "positions", "protocol", "rotation", "spectra"},
     "page": {"plots"},
     "demo": {"encodings", "measure", "page", "plots", "positions", "protocol"},
     "cli": ANYTHING,

@@ -13,7 +13,7 @@ import torch
 
 from ropewalk.version import __version__
 
-PACKAGES = ("torch", "transformers", "rotary-embedding-torch")
+PACKAGES = ("torch", "transformers", "rotary-embedding-torch", "liger-kernel")
 
 
 def machine() -> dict[str, Any]:
@@ -28,6 +28,7 @@ def machine() -> dict[str, Any]:
         "processor": processor(),
         "cores": cores(),
         "memory_gib": memory(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "system": f"{platform.system()} {platform.machine()}",
         "pages": pages(),
         "kernels": cpu.KERNELS.isa,
@@ -58,6 +59,14 @@ def memory() -> int | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
     except (AttributeError, OSError, ValueError):  # not on Windows
         return None
+
+
+def free_memory(device: str = "cpu") -> int | None:
+    """Bytes that could be had now without taking them from others; None: the system does not tell."""
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    found = re.search(r"^MemAvailable:\s*(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
 
 
 def pages() -> str | None:

@@ -41,7 +41,7 @@ class Wanted:
         """The largest deviation; infinite if anything is not a number, or if shapes or dtypes differ."""
         worst = 0.0
         for result, value in zip(results, self.values, strict=True):
-            picked = result.detach().index_select(-2, self.at)
+            picked = _picked(result.detach(), self.at)
             if picked.dtype != self.dtype or picked.shape != value.shape:
                 return float("inf")
             off = float((picked.double() - value).abs().max())
@@ -73,7 +73,7 @@ def tokens(length: int) -> Tensor:
 def same(xs: Sequence[Tensor]) -> Wanted:
     """The inputs unchanged: of copies."""
     at = tokens(xs[0].shape[-2])
-    return _wanted([x.index_select(-2, at).double() for x in xs], at, xs[0].dtype)
+    return _wanted([_picked(x, at).double() for x in xs], at, xs[0].dtype)
 
 
 def turned(xs: Sequence[Tensor], inv_freq: Tensor, layout: Layout, *, first: int = 0, inverse: bool = False) -> Wanted:
@@ -84,7 +84,7 @@ def turned(xs: Sequence[Tensor], inv_freq: Tensor, layout: Layout, *, first: int
     tensor([[0., 1.]], dtype=torch.float64)
     """
     at = tokens(xs[0].shape[-2])
-    values = [turn(x.index_select(-2, at).double(), at + first, inv_freq, layout, inverse=inverse) for x in xs]
+    values = [turn(_picked(x, at).double(), at + first, inv_freq, layout, inverse=inverse) for x in xs]
     return _wanted(values, at, xs[0].dtype)
 
 
@@ -112,6 +112,11 @@ def tables(length: int, inv_freq: Tensor, dtype: torch.dtype) -> Wanted:
     at = tokens(length)
     angle = at.double()[:, None] * inv_freq
     return _wanted([angle.cos(), angle.sin()], at, dtype)
+
+
+def _picked(x: Tensor, at: Tensor) -> Tensor:
+    """These tokens, on the CPU."""
+    return x.index_select(-2, at.to(x.device)).cpu()
 
 
 def _wanted(values: list[Tensor], at: Tensor, dtype: torch.dtype) -> Wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import os
 import shutil
@@ -12,28 +13,32 @@ from typing import cast
 import torch
 from torch import Tensor
 
-PEERS = ("hf", "hf-compiled", "rotary-embedding-torch", "torchtune", "complex")
-"""transformers' Llama, as it is and under `torch.compile`; a package; two formulas. All are measured by default."""
+PEERS = ("hf", "hf-compiled", "liger", "rotary-embedding-torch", "torchtune", "complex")
+"""transformers' Llama, as it is and under `torch.compile`; two packages; two formulas. All are measured by default."""
 
 PACKAGE_OF = {
     "hf": "transformers",
     "hf-compiled": "transformers",
+    "liger": "liger_kernel",
     "rotary-embedding-torch": "rotary_embedding_torch",
 }
 
 Rope = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def absent(peer: str) -> str | None:
+def absent(peer: str, device: str = "cpu") -> str | None:
     """Why a peer cannot take part, or None.
 
     >>> absent("complex")
     """
+    if peer == "liger" and device != "cuda":
+        return "its kernels are for GPUs: --device cuda"
     package = PACKAGE_OF.get(peer)
     if package is not None and importlib.util.find_spec(package) is None:
-        return f"{package.replace('_', '-')} is not installed: pip install 'ropewalk[bench]'"
+        name = package.replace("_", "-")
+        return f"{name} is not installed: pip install {name if peer == 'liger' else repr('ropewalk[bench]')}"
     compilers = (os.environ.get("CXX"), "g++", "clang++", "c++", "cl")
-    if peer == "hf-compiled" and not any(shutil.which(c) for c in compilers if c):
+    if peer == "hf-compiled" and device == "cpu" and not any(shutil.which(c) for c in compilers if c):
         return "torch.compile needs a C++ compiler"
     return None
 
@@ -50,6 +55,16 @@ def hf_compiled(threads: int, dtype: torch.dtype, trained: bool) -> Rope:
     """The same under `torch.compile`, for any length; compiled anew for each of these, which it takes as constants."""
     torch._dynamo.reset()
     return cast(Rope, torch.compile(hf(), dynamic=True, fullgraph=True))
+
+
+def liger() -> Rope:
+    """`liger_rotary_pos_emb` of Liger-Kernel; half layout, doubled tables `(1, S, D)`.
+
+    Where tokens already lie before heads in memory, as a single token does, it turns its inputs in place: so it is
+    given copies, which costs it a copy that its users may not need.
+    """
+    turn = cast(Rope, importlib.import_module("liger_kernel.transformers.rope").liger_rotary_pos_emb)
+    return lambda q, k, cos, sin: turn(q.clone(), k.clone(), cos, sin)
 
 
 def hf_tables(head_dim: int, base: float) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -78,7 +93,7 @@ def hf_half() -> Callable[[Tensor], Tensor]:
     return cast("Callable[[Tensor], Tensor]", rotate_half)
 
 
-def rotary_embedding_torch(head_dim: int, length: int, base: float) -> Callable[[Tensor], Tensor]:
+def rotary_embedding_torch(head_dim: int, length: int, base: float, device: str = "cpu") -> Callable[[Tensor], Tensor]:
     """That package's rotation of one tensor; it keeps the angles and takes their cosine and sine at every call.
 
     Given positions in float32: in the dtype of the activations, which its own method takes, bfloat16 cannot count
@@ -86,7 +101,8 @@ def rotary_embedding_torch(head_dim: int, length: int, base: float) -> Callable[
     """
     from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 
-    freqs = RotaryEmbedding(head_dim, theta=base)(torch.arange(length, dtype=torch.float32)).detach()
+    at = torch.arange(length, dtype=torch.float32, device=device)
+    freqs = RotaryEmbedding(head_dim, theta=base).to(device)(at).detach()
     return lambda x: cast(Tensor, apply_rotary_emb(freqs, x))
 
 

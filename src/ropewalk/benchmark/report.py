@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from ropewalk.benchmark.tables import Sheet, as_markdown, machine_lines, ratio, where
 from ropewalk.language import Language, Say, speaker
 
 PARTS = {
@@ -22,11 +21,13 @@ CONTENDERS = {
     "query_key": ("RoPE.query_key", "RoPE.query_key"),
     "in place": ("in place", "上書き"),
     "out=": ("out=", "out="),
+    "eager": ("eager form", "eager 版"),
     "fused": ("norm_rotate", "norm_rotate"),
     "into the cache": ("rotate_to_cache", "rotate_to_cache"),
     "exact": ("cos_sin, exact", "cos_sin（正確）"),
     "hf": ("transformers (HF)", "transformers（HF）"),
     "hf-compiled": ("HF, compiled", "HF（コンパイル）"),
+    "liger": ("Liger-Kernel", "Liger-Kernel"),
     "rotary-embedding-torch": ("rotary-embedding-torch", "rotary-embedding-torch"),
     "torchtune": ("torchtune's formula", "torchtune の式"),
     "complex": ("complex numbers", "複素数"),
@@ -37,32 +38,22 @@ CONTENDERS = {
 """How each is called in a report; ours come first."""
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table: the first column names what stands in a row, numbers follow."""
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-
-
 def sheets(document: dict[str, Any], language: Language) -> list[Sheet]:
     """One for every part, dtype and number of threads: times ÷ transformers' / ÷ copy's, one column a length."""
     say = speaker(language)
-    groups: dict[tuple[int, str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for cell in document["cells"]:
-        groups.setdefault((cell["threads"], cell["part"], cell["dtype"]), []).append(cell)
+        groups.setdefault((where(cell, say), cell["part"], cell["dtype"]), []).append(cell)
     return [_sheet(*key, sorted(cells, key=lambda c: int(c["length"])), say) for key, cells in groups.items()]
 
 
-def _sheet(threads: int, part: str, dtype: str, cells: list[dict[str, Any]], say: Say) -> Sheet:
-    count = say(f"{threads} thread{'s' * (threads > 1)}", f"{threads} スレッド")
+def _sheet(place: str, part: str, dtype: str, cells: list[dict[str, Any]], say: Say) -> Sheet:
     by_row = [{(r["contender"], r["layout"]): r for r in cell["rows"]} for cell in cells]
     names = sorted({name for rows in by_row for name in rows}, key=lambda n: (list(CONTENDERS).index(n[0]), n[1]))
     over = [r for r in ("hf", "copy_") if any(r in row.get("over", {}) for rows in by_row for row in rows.values())]
     rows = [[_name(name, say), *(_cell(rows.get(name), over, say) for rows in by_row)] for name in names]
     divided = " / ".join("÷ HF" if r == "hf" else "÷ copy_" for r in over)
-    title = f"{say(*PARTS[part])}, {dtype}, {count}" + (f": {divided}" if divided else "")
+    title = f"{say(*PARTS[part])}, {dtype}, {place}" + (f": {divided}" if divided else "")
     return Sheet(title, [say("tokens", "トークン数"), *(f"{cell['length']:,}" for cell in cells)], rows)
 
 
@@ -79,25 +70,17 @@ def _cell(row: dict[str, Any] | None, over: list[str], say: Say) -> str:
     return " / ".join(ratio(row["over"][r]["median"]) if r in row["over"] else "-" for r in over)
 
 
-def ratio(value: float) -> str:
-    """With three digits.
-
-    >>> ratio(0.04567), ratio(1.234), ratio(12.34), ratio(123.4)
-    ('0.046', '1.23', '12.3', '123')
-    """
-    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:.{int(value < 100)}f}"
-
-
 def targets(document: dict[str, Any], language: Language) -> Sheet:
     """Each target that was measured, and the verdict; the title counts the others."""
     say = speaker(language)
     verdicts = {True: say("met", "達成"), False: say("not met", "未達")}
     rows = []
     for t in (t for t in document["targets"] if t["met"] is not None):
-        what = f"{say(*PARTS[t['part']])}, {t['dtype']}, {t['length']:,}: {say(*CONTENDERS[t['contender']])}"
+        place = ", CUDA" if t["device"] == "cuda" else ""
+        what = f"{say(*PARTS[t['part']])}, {t['dtype']}, {t['length']:,}{place}: {say(*CONTENDERS[t['contender']])}"
         against = "HF" if t["over"] == "hf" else t["over"]
         measured = " / ".join(ratio(t["measured"][layout]) for layout in sorted(t["measured"]))
-        rows.append([what, f"÷ {against} ≤ {t['limit']:g}", measured, verdicts[t["met"]]])
+        rows.append([what, f"÷ {against} ≤ {t['limit']:.3g}", measured, verdicts[t["met"]]])
     others = len(document["targets"]) - len(rows)
     met = sum(t["met"] is True for t in document["targets"])
     title = say(
@@ -109,24 +92,9 @@ def targets(document: dict[str, Any], language: Language) -> Sheet:
 
 def about(document: dict[str, Any], language: Language) -> list[str]:
     """The machine in words, and who was left out, one line each."""
-    say, m = speaker(language), document["machine"]
-    versions = ", ".join(
-        f"{name} {m[name]}"
-        for name in ("ropewalk", "python", "torch", "transformers", "rotary-embedding-torch")
-        if m[name]
-    )
-    size = "" if m["memory_gib"] is None else f", {m['memory_gib']} GiB"
-    lines = [
-        say(f"{m['processor']}, cores: {m['cores']}", f"{m['processor']}、コア数 {m['cores']}")
-        + f"{size}, {m['system']}",
-        say(
-            f"instructions: {m['kernels']} (torch: {m['torch_kernels']}); huge pages: {m['pages'] or 'unknown'}",
-            f"命令セット: {m['kernels']}（torch は {m['torch_kernels']}）、ヒュージページ: {m['pages'] or '不明'}",
-        ),
-        versions,
-    ]
-    left_out = say("left out", "測定しなかったもの")
-    return lines + [f"{left_out}: {skip['contender']} ({skip['why']})" for skip in document["skipped"]]
+    left_out = speaker(language)("left out", "測定しなかったもの")
+    skipped = [f"{left_out}: {skip['contender']} ({skip['why']})" for skip in document["skipped"]]
+    return [*machine_lines(document["machine"], language), *skipped]
 
 
 def markdown(document: dict[str, Any], language: Language) -> str:
@@ -144,12 +112,4 @@ def markdown(document: dict[str, Any], language: Language) -> str:
         ),
         "\n".join(f"- {line}" for line in about(document, language)),
     ]
-    return "\n\n".join([*head, *map(_as_markdown, [targets(document, language), *sheets(document, language)])]) + "\n"
-
-
-def _as_markdown(sheet: Sheet) -> str:
-    def line(cells: Iterable[str]) -> str:
-        return "| " + " | ".join(cells) + " |"
-
-    rule = line(["---", *["---:"] * (len(sheet.header) - 1)])
-    return "\n".join([f"## {sheet.title}", "", line(sheet.header), rule, *map(line, sheet.rows)])
+    return "\n\n".join([*head, *map(as_markdown, [targets(document, language), *sheets(document, language)])]) + "\n"

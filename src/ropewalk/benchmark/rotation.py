@@ -38,11 +38,17 @@ class Cell:
     threads: int
     layouts: tuple[Layout, ...]
     peers: tuple[str, ...]
+    device: str = "cpu"
 
     @property
     def torch_dtype(self) -> torch.dtype:
         """As torch has it."""
         return DTYPES[self.dtype]
+
+    @property
+    def label(self) -> str:
+        """What is shown while it is measured."""
+        return f"{self.part}, {self.dtype}, {self.length:,}, ×{self.threads}"
 
     @property
     def weight(self) -> float:
@@ -52,7 +58,12 @@ class Cell:
     def draw(self, *shapes: tuple[int, ...]) -> list[Tensor]:
         """Normal random tensors, the same every time."""
         generator = torch.Generator().manual_seed(self.length)
-        return [torch.randn(shape, generator=generator).to(self.torch_dtype) for shape in shapes]
+        return [torch.randn(shape, generator=generator).to(self.device, self.torch_dtype) for shape in shapes]
+
+    @property
+    def positions(self) -> Tensor:
+        """0, 1, … `(S,)`."""
+        return torch.arange(self.length, device=self.device)
 
     def query_key(self) -> list[Tensor]:
         """Queries `(1, 32, S, 128)` and keys `(1, 8, S, 128)`."""
@@ -64,8 +75,8 @@ def forward(cell: Cell) -> list[Contender]:
     q, k = cell.query_key()
     out, own = ([torch.empty_like(x) for x in (q, k)] for _ in range(2))
     spectrum, inv_freq = geometric(HEAD_DIM, BASE), geometric(HEAD_DIM, BASE).inv_freq
-    cos, sin = cos_sin(torch.arange(cell.length), spectrum)
-    pos = Positions.arange(cell.length)
+    cos, sin = cos_sin(cell.positions, spectrum)
+    pos = Positions(cell.positions)
     same = oracle.same((q, k))
 
     def fill() -> None:
@@ -92,6 +103,8 @@ def forward(cell: Cell) -> list[Contender]:
             made("in place", partial(rotate_pair_, own[0], own[1], cos, sin, layout=layout), prepare=fill),
             made("out=", partial(_into, (q, k), out, cos, sin, layout), prepare=poison),
         ]
+        if cell.device != "cpu":
+            found.append(made("eager", partial(rotate_pair, q, k, cos, sin, layout=layout, impl="eager")))
     return found + others(cell, q, k, lambda turn: partial(turn, q, k), inverse=False)
 
 
@@ -105,8 +118,8 @@ def trained(cell: Cell) -> list[Contender]:
     upstream = cell.draw(q.shape, k.shape)
     out = [torch.empty_like(x) for x in upstream]
     spectrum = geometric(HEAD_DIM, BASE)
-    cos, sin = cos_sin(torch.arange(cell.length), spectrum)
-    pos = Positions.arange(cell.length)
+    cos, sin = cos_sin(cell.positions, spectrum)
+    pos = Positions(cell.positions)
 
     def both(turn: Callable[[Tensor, Tensor], Tensors]) -> Callable[[], Tensors]:
         return lambda: torch.autograd.grad(turn(q, k), (q, k), upstream)  # type: ignore[return-value]
@@ -147,7 +160,7 @@ def others(
     """
     length, dtype, training = cell.length, cell.torch_dtype, inverse
     inv_freq = geometric(HEAD_DIM, BASE).inv_freq
-    cos, sin = cos_sin(torch.arange(length), geometric(HEAD_DIM, BASE))
+    cos, sin = cos_sin(cell.positions, geometric(HEAD_DIM, BASE))
     wide = doubled(cos, sin, dtype)
     half = partial(oracle.turned, (q, k), inv_freq, "half", inverse=inverse)
     neighbours = partial(oracle.turned, (q, k), inv_freq, "interleaved", inverse=inverse)
@@ -162,10 +175,14 @@ def others(
             call = wrapped(lambda q, k, f=theirs: f(q, k, *wide))  # type: ignore[misc]
             found.append(Contender(peer, call, half(), roundings=3, prepare=call))  # compiles
         elif peer == "rotary-embedding-torch":
-            one = peers.rotary_embedding_torch(HEAD_DIM, length, BASE)
+            one = peers.rotary_embedding_torch(HEAD_DIM, length, BASE, cell.device)
             drift = length * torch.finfo(torch.float32).eps  # radians: its angles are float32
             call = wrapped(lambda q, k, f=one: (f(q), f(k)))  # type: ignore[misc]
             found.append(Contender(peer, call, neighbours(), roundings=3, drift=drift))
+        elif peer == "liger":
+            theirs = peers.liger()
+            call = wrapped(lambda q, k, f=theirs: f(q, k, *wide))  # type: ignore[misc]
+            found.append(Contender(peer, call, half(), roundings=3))
         elif peer == "torchtune":
             call = wrapped(lambda q, k: (peers.torchtune(q, cos, sin), peers.torchtune(k, cos, sin)))
             found.append(Contender(peer, call, neighbours(), roundings=2))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from ropewalk.benchmark import neighbours, rotation
+from ropewalk.benchmark.grid import one_by_one
 from ropewalk.benchmark.machine import machine
 from ropewalk.benchmark.peers import absent
 from ropewalk.benchmark.rotation import LONGEST_FOR_ALL, Cell
 from ropewalk.benchmark.targets import judge
-from ropewalk.benchmark.timing import Contender, Patience, measure
+from ropewalk.benchmark.timing import Contender, Patience, measure, settled
 from ropewalk.rotation import Layout
 
 SCHEMA = "ropewalk.bench.rotation/1"
@@ -44,6 +43,7 @@ class Plan:
         peers: of `PEERS`.
         backward: whether forward and backward are measured too.
         patience: how long.
+        device: cpu or cuda, where there is the rotation and its training only.
     """
 
     lengths: tuple[int, ...]
@@ -53,20 +53,31 @@ class Plan:
     peers: tuple[str, ...]
     backward: bool = True
     patience: Patience = field(default_factory=Patience)
+    device: str = "cpu"
 
     def skipped(self) -> list[dict[str, str]]:
         """The peers that cannot take part, each with the reason."""
-        return [{"contender": peer, "why": why} for peer in self.peers if (why := absent(peer)) is not None]
+        return [
+            {"contender": peer, "why": why} for peer in self.peers if (why := absent(peer, self.device)) is not None
+        ]
 
     def cells(self) -> list[Cell]:
         """In the order in which they are measured: what is compiled once stands together."""
-        there = tuple(peer for peer in self.peers if absent(peer) is None)
+        there = tuple(peer for peer in self.peers if absent(peer, self.device) is None)
         found = []
         for threads in self.threads:
             for dtype in self.dtypes:
                 for part in PARTS:
                     found += [
-                        Cell(part, "float32" if part == "angles" else dtype, length, threads, self.layouts, there)
+                        Cell(
+                            part,
+                            "float32" if part == "angles" else dtype,
+                            length,
+                            threads,
+                            self.layouts,
+                            there,
+                            self.device,
+                        )
                         for length in self.lengths
                         if self._has(part, dtype, length)
                     ]
@@ -75,6 +86,8 @@ class Plan:
     def _has(self, part: str, dtype: str, length: int) -> bool:
         if part == "trained":
             return self.backward
+        if self.device == "cuda":
+            return part == "rotation"
         if part == "angles":
             return dtype == self.dtypes[0]  # once: they are float32 whatever the activations are
         if part == "decode":
@@ -83,25 +96,12 @@ class Plan:
 
 
 def run(plan: Plan, earlier: Sequence[dict[str, Any]] = ()) -> Iterator[tuple[Cell, dict[str, Any]]]:
-    """Measure cell by cell; each comes with its entry in the document. What `earlier` has already is not repeated.
+    """Measure cell by cell, as `one_by_one` does."""
 
-    Args:
-        plan: what to measure.
-        earlier: entries of cells, of an earlier document of the same machine.
-    """
-    before = torch.get_num_threads()
-    try:
-        for cell in plan.cells():
-            asked = {**_plain(asdict(cell)), "patience": asdict(plan.patience)}
-            known = next((e for e in earlier if {name: e.get(name) for name in asked} == asked), None)
-            if known is None:
-                torch.set_num_threads(cell.threads)
-                contenders = PARTS[cell.part](cell)
-                known = {**asked, "rows": measure(contenders, REFERENCES, plan.patience)}
-                del contenders  # and all their memory, before the next are made
-            yield cell, known
-    finally:
-        torch.set_num_threads(before)
+    def rows(cell: Cell) -> list[dict[str, Any]]:
+        return measure(PARTS[cell.part](cell), REFERENCES, plan.patience, settled(cell.device))
+
+    return one_by_one(plan.cells(), rows, plan.patience, earlier)
 
 
 def document(plan: Plan, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -113,13 +113,3 @@ def document(plan: Plan, cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cells": list(cells),
         "targets": judge(cells),
     }
-
-
-def wrong(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The contenders whose results were not right, each with its cell; they were not timed."""
-    return [{**cell, **row} for cell in cells for row in cell["rows"] if "error" in row]
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """As JSON gives them back."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}

@@ -18,6 +18,7 @@ class Target:
         contender: whose time it is.
         over: by whose time it is divided.
         limit: the largest ratio that is good enough.
+        device: cpu or cuda.
     """
 
     part: str
@@ -26,6 +27,7 @@ class Target:
     contender: str
     over: str
     limit: float
+    device: str = "cpu"
 
 
 def _rotation(dtype: str, length: int, contender: str, **limits: float) -> list[Target]:
@@ -47,6 +49,11 @@ TARGETS: tuple[Target, ...] = (
     Target("angles", "float32", 4096, "exact", "hf", 0.7),
     Target("decode", "bfloat16", 1, "query_key", "hf", 0.12),
     Target("decode", "bfloat16", 1, "in place", "hf", 0.07),
+    *(
+        Target("rotation", dtype, 32768, contender, "copy_", 1 / 0.9, "cuda")  # 0.9 of a copy's bandwidth
+        for dtype in ("float32", "bfloat16")
+        for contender in ("in place", "out=")
+    ),
 )
 
 
@@ -65,8 +72,8 @@ def judge(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _measured(target: Target, cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, float]]:
     for cell in cells:
-        here = (cell["part"], cell["dtype"], cell["length"], cell["threads"])
-        if here == (target.part, target.dtype, target.length, 1):
+        here = (cell["part"], cell["dtype"], cell["length"], cell["threads"], cell.get("device", "cpu"))
+        if here == (target.part, target.dtype, target.length, 1, target.device):
             for row in cell["rows"]:
                 if row["contender"] == target.contender and target.over in row.get("over", {}):
                     yield row["layout"], row["over"][target.over]["median"]

@@ -9,14 +9,23 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
-
-from ropewalk.benchmark.oracle import Wanted
 
 FEWEST_ROUNDS = 3
 """However long a round takes: below three, a median is none."""
+
+
+class Wants(Protocol):
+    """What a contender's results have to be."""
+
+    def error(self, results: Sequence[Tensor], /) -> float:
+        """How far they are off; infinite where they are something else altogether."""
+
+    def allowed(self, contender: Contender, /) -> float:
+        """How far they may be."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +40,17 @@ class Contender:
         roundings: how many units in the last place of the dtype its arithmetic may be off.
         drift: further absolute error allowed, in units of the largest value; of float32 angles, say.
         prepare: what to do before the results are checked; not timed.
+        repeated: however long it takes, as references are.
     """
 
     name: str
     call: Callable[[], Sequence[Tensor]]
-    wanted: Wanted
+    wanted: Wants
     layout: str = ""
     roundings: float = 0.0
     drift: float = 0.0
     prepare: Callable[[], object] | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,8 +71,29 @@ class Patience:
     once: float = 2.0
 
 
-def measure(contenders: Sequence[Contender], references: Sequence[str], patience: Patience) -> list[dict[str, Any]]:
+Wait = Callable[[], object]
+"""Called before the clock is read."""
+
+
+def nothing() -> None:
+    """Wait for nothing: on the CPU a call that returns is done."""
+
+
+def settled(device: str) -> Wait:
+    """What to wait for on a device: a GPU works on after its calls return."""
+    return torch.cuda.synchronize if device == "cuda" else nothing
+
+
+def measure(
+    contenders: Sequence[Contender], references: Sequence[str], patience: Patience, wait: Wait = nothing
+) -> list[dict[str, Any]]:
     """Check every contender, time those that are right, and give a row for each.
+
+    Args:
+        contenders: to measure.
+        references: names of those to whose times all others are related.
+        patience: how long.
+        wait: called before the clock is read.
 
     A row has `contender`, `layout` and, if it was timed, `seconds` (the median of one call), `rounds`, `calls` (in each
     round) and `over`: for each reference the median, lowest and highest ratio of the times of one round. If its result
@@ -69,16 +101,17 @@ def measure(contenders: Sequence[Contender], references: Sequence[str], patience
     """
     rows, right, first = [], [], []
     for contender in contenders:
-        row, seconds = check(contender)
+        row, seconds = check(contender, wait)
         rows.append(row)
         if "error" not in row:
             right.append((contender, row))
             first.append(seconds)
+    always = [contender.repeated or contender.name in references for contender, _ in right]
     for n, (contender, _) in enumerate(right):
-        if first[n] > patience.once and contender.name not in references:
-            first[n] = once(contender.call)  # the first may have waited for an import
-    again = [n for n, (c, _) in enumerate(right) if first[n] <= patience.once or c.name in references]
-    bunches = in_turn([right[n][0].call for n in again], [first[n] for n in again], patience)
+        if first[n] > patience.once and not always[n]:
+            first[n] = once(contender.call, wait)  # the first may have waited for an import
+    again = [n for n in range(len(right)) if first[n] <= patience.once or always[n]]
+    bunches = in_turn([right[n][0].call for n in again], [first[n] for n in again], patience, wait)
     times = dict(zip(again, bunches, strict=True))
     base = {c.name: n for n, (c, _) in enumerate(right) if c.name in references}
     for n, (_, row) in enumerate(right):
@@ -96,12 +129,14 @@ def measure(contenders: Sequence[Contender], references: Sequence[str], patience
     return rows
 
 
-def check(contender: Contender) -> tuple[dict[str, Any], float]:
+def check(contender: Contender, wait: Wait = nothing) -> tuple[dict[str, Any], float]:
     """Its row, with the error if that is too large, and the seconds of its first call."""
     if contender.prepare is not None:
         contender.prepare()
+    wait()
     start = time.perf_counter()
     results = contender.call()
+    wait()
     seconds = time.perf_counter() - start
     error, allowed = contender.wanted.error(results), contender.wanted.allowed(contender)
     row: dict[str, Any] = {"contender": contender.name, "layout": contender.layout}
@@ -118,15 +153,23 @@ class Bunch:
     calls: int
 
 
-def in_turn(calls: Sequence[Callable[[], object]], first: Sequence[float], patience: Patience) -> list[Bunch]:
+def in_turn(
+    calls: Sequence[Callable[[], object]],
+    first: Sequence[float],
+    patience: Patience,
+    wait: Wait = nothing,
+) -> list[Bunch]:
     """Time all calls once a round, in a new order each round.
 
     Args:
         calls: already warm.
         first: seconds that each took when it was called first.
         patience: how long to measure.
+        wait: called before the clock is read.
     """
-    one = [once(call) if seconds < patience.bunch else seconds for call, seconds in zip(calls, first, strict=True)]
+    one = [
+        once(call, wait) if seconds < patience.bunch else seconds for call, seconds in zip(calls, first, strict=True)
+    ]
     counts = [max(1, math.ceil(patience.bunch / max(seconds, 1e-7))) for seconds in one]
     whole = sum(count * seconds for count, seconds in zip(counts, one, strict=True))
     rounds = min(patience.rounds, max(FEWEST_ROUNDS, int(patience.cell / max(whole, 1e-9))))
@@ -138,19 +181,23 @@ def in_turn(calls: Sequence[Callable[[], object]], first: Sequence[float], patie
             shuffle(order)
             for n in order:
                 call, times = calls[n], range(counts[n])
+                wait()
                 start = time.perf_counter()
                 for _ in times:
                     call()
+                wait()
                 found[n].append((time.perf_counter() - start) / counts[n])
     finally:
         gc.enable()
     return [Bunch(tuple(seconds), count) for seconds, count in zip(found, counts, strict=True)]
 
 
-def once(call: Callable[[], object]) -> float:
+def once(call: Callable[[], object], wait: Wait = nothing) -> float:
     """Seconds of one call."""
+    wait()
     start = time.perf_counter()
     call()
+    wait()
     return time.perf_counter() - start
 
 
