@@ -1,5 +1,6 @@
 """What each rank of test_distributed.py does: a file of its own, so that a new process can import it."""
 
+from datetime import timedelta
 from itertools import product
 
 import pytest
@@ -15,7 +16,8 @@ BATCH, HEADS, KEY_HEADS, LENGTH, WIDTH = 4, 6, 5, 13, 16
 def start(rank, world, meet, job):
     """Meet the other ranks, and do the job with them."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world)
+    patience = timedelta(seconds=60)  # for ranks that wait for one another: half an hour if nothing is said
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=rank, world_size=world, timeout=patience)
     try:
         job(world)
     finally:

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers import CASES, HEAD_DIM, HEADS, Case, Model, by_id, close
+from helpers import CASES, HEAD_DIM, HEADS, KV_HEADS, Case, Model, by_id, close
 from ropewalk import ENCODINGS, ALiBi, Compose, CoPE, NoPE, PositionalEncoding, Positions, RoPE, Shaw, XPos, attend
-from ropewalk.attention import scores
+from ropewalk.attention import flex, scores
+from ropewalk.attention.call import checked
+from ropewalk.attention.masks import Mask
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 EMBEDDING = [c for c in CASES if "embedding" in c.make().places()]
@@ -215,6 +217,79 @@ def test_order_in_memory_does_not_matter(case: Case) -> None:
     x, pos = model.tokens(2, N), model.arange(N)
     shuffle = torch.randperm(N, generator=torch.Generator().manual_seed(5))
     close(model(x[:, shuffle], Positions(pos.ids[shuffle])), model(x, pos)[:, :, shuffle])
+
+
+# Heads: what a rank of tensor parallelism holds
+
+
+@pytest.mark.parametrize(**by_id(CASES))
+def test_some_heads_equal_those_heads_of_the_whole(case: Case) -> None:
+    model = Model(case)
+    pos, parameters = model.arange(N), list(model.encoding.parameters())
+    q, k, v = (t.detach().requires_grad_() for t in model.project(model.tokens(2, N), pos))
+    upstream = torch.randn(2, HEADS, N, HEAD_DIM, dtype=torch.float64)
+    share = HEADS // KV_HEADS
+    for impl in ("reference", "auto"):
+        whole = attend(q, k, v, model.encoding, pos, impl=impl)
+        parts = []
+        for rank in range(KV_HEADS):
+            mine, keys = slice(rank * share, (rank + 1) * share), slice(rank, rank + 1)
+            some = model.encoding.of_heads(rank * share, share)
+            parts.append(attend(q[:, mine], k[:, keys], v[:, keys], some, pos, impl=impl))
+            one = some.of_heads(1, 1)  # some of those again
+            close(attend(q[:, mine][:, 1:2], k[:, keys], v[:, keys], one, pos, impl=impl), parts[-1][:, 1:2])
+        close(torch.cat(parts, 1), whole)
+        if not parameters:
+            continue
+        exact = torch.autograd.grad(whole, parameters, upstream, retain_graph=True, allow_unused=True)
+        each = [
+            torch.autograd.grad(part, parameters, of_part, allow_unused=True)
+            for part, of_part in zip(parts, upstream.split(share, 1), strict=True)
+        ]
+        for one, *shares in zip(exact, *each, strict=True):
+            assert (one is None) == all(s is None for s in shares)
+            if one is not None:
+                torch.testing.assert_close(sum(s for s in shares if s is not None), one, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(**by_id(CASES))
+def test_some_heads_are_a_view_of_the_whole(case: Case) -> None:
+    whole = case.built(torch.float64)
+    some = whole.of_heads(2, 3)
+    assert type(some) is type(whole)
+    assert (some.first_head, some.heads) == (2, None if whole.heads is None else 3)
+    assert (whole.first_head, whole.heads) == (0, case.make().heads)
+    assert some.places() == whole.places()
+    assert list(some.state_dict()) == list(whole.state_dict())
+    assert all(a is b for a, b in zip(some.parameters(), whole.parameters(), strict=True))
+    whole.to(torch.float32)
+    assert {p.dtype for p in some.parameters()} <= {torch.float32}
+    assert torch.equal(some.head_numbers(3), torch.arange(2, 5))
+    assert all((part.first_head, part.heads) in ((2, 3), (2, None)) for part in leaves(some))
+
+
+@pytest.mark.parametrize(**by_id([c for c in CASES if c.make().heads]))
+def test_heads_that_do_not_say_which_are_refused(case: Case) -> None:
+    q = torch.randn(1, 3, 4, HEAD_DIM, dtype=torch.float64)
+    with pytest.raises(
+        ValueError, match=r"made for 6 heads, q has 3; for some of its heads take encoding.of_heads\(first, count\)"
+    ):
+        attend(q, q, q, case.built(), torch.arange(4))
+
+
+@pytest.mark.parametrize(**by_id([c for c in CASES if c.make().heads is None]))
+def test_no_number_of_heads_means_that_they_are_alike(case: Case) -> None:
+    bias = dense_bias(case.built(), 5)
+    assert bias is None or bool((bias.expand(HEADS, 5, 5) == bias.expand(HEADS, 5, 5)[:1]).all())
+
+
+def test_some_heads_are_looked_up_by_their_numbers_in_flex_attention() -> None:
+    """What its kernel looks numbers up in; compiling one takes long on a CPU."""
+    q = torch.randn(1, HEADS, 4, HEAD_DIM)
+    options = {"key_positions": None, "keys_encoded": False, "mask": Mask(), "scale": None, "block": None}
+    _, whole = flex._distances(checked(q, q, q, ALiBi(HEADS), torch.arange(4), **options))
+    part = checked(q[:, 2:], q[:, 2:], q[:, 2:], ALiBi(HEADS).of_heads(2, 4), torch.arange(4), **options)
+    assert torch.equal(flex._distances(part)[1], whole[2:])
 
 
 # Claims

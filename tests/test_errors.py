@@ -45,6 +45,7 @@ from ropewalk import (
     rotate_to_cache,
 )
 from ropewalk.attention import scores
+from ropewalk.attention.ranks import agree
 from ropewalk.encodings import find
 from ropewalk.measure.compare import compare
 from ropewalk.measure.decay import decay
@@ -89,6 +90,28 @@ class Untrue(NoPE):
         return (i + 0 * j + 0 * h).float()
 
 
+def on_four_ranks(*splits: object, x: torch.Tensor = Q, k: object = None, group: object = None) -> object:
+    """Attention with x for q, k and v, split along these axes; the other three ranks are made up."""
+    import torch.distributed as dist
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        q_axes, k_axes, v_axes = splits or (1, 1 if k is None else k, 1)
+
+        def split(axes: Any) -> torch.Tensor:
+            if isinstance(axes, torch.Tensor):
+                return axes
+            axes = axes if isinstance(axes, tuple) else (axes,)
+            mesh = init_device_mesh("cpu", (4,) if len(axes) == 1 else (2, 2))
+            return distribute_tensor(x, mesh, [Shard(axis) for axis in axes])
+
+        return attend(split(q_axes), split(k_axes), split(v_axes), NoPE(), range(3), group=group)
+    finally:
+        dist.destroy_process_group()
+
+
 Refusal = tuple[Callable[[], object], type[Exception], str]
 
 REFUSALS: list[Refusal] = [
@@ -108,6 +131,10 @@ REFUSALS: list[Refusal] = [
     (lambda: RoPE(8).key(Q[0, 0, 0], [0]), ValueError, r"k has shape \(8,\), token axis last but one, .* 1 positions"),
     (lambda: RoPE(8).inverse(Q, [[0, 1, 2]] * 2), ValueError, "x has batch size 1, the positions have 2 rows"),
     (lambda: Learned(8).embed(X[0], [[0] * 4]), ValueError, "x has no batch axis, the positions have 1 rows"),
+    (lambda: ALiBi(8).of_heads(6, 3), ValueError, "ALiBi has no 3 heads from number 6 on of its 8 heads"),
+    (lambda: ALiBi(8).of_heads(0, 0), ValueError, "ALiBi has no 0 heads from number 0 on"),
+    (lambda: RoPE(8).of_heads(-1, 2), ValueError, "RoPE has no 2 heads from number -1 on$"),
+    (lambda: T5(8).of_heads(0, 2.0), ValueError, r"T5 has no 2\.0 heads from number 0 on"),
     # Positions
     (lambda: Positions.packed(torch.tensor([0, 1.5])), ValueError, r"in whole numbers, got \[0\.0, 1\.5\]"),
     (
@@ -249,7 +276,12 @@ REFUSALS: list[Refusal] = [
         ValueError,
         "4 query heads cannot share 0 key heads evenly",
     ),
-    (lambda: attend(Q, Q, Q, ALiBi(8), range(3)), ValueError, "ALiBi was made for 8 heads, q has 4"),
+    (
+        lambda: attend(Q, Q, Q, ALiBi(8), range(3)),
+        ValueError,
+        r"ALiBi was made for 8 heads, q has 4; for some .* encoding\.of_heads\(first, count\)$",
+    ),
+    (lambda: attend(Q, Q, Q, ALiBi(2), range(3)), ValueError, r"ALiBi was made for 2 heads, q has 4$"),
     (lambda: attend(Q, Q, Q[:, :, :2], NoPE(), range(3)), ValueError, r"and v \(1, 4, 2, 8\) do not fit together"),
     (lambda: attend(Q, Q[..., :4], Q, NoPE(), range(3)), ValueError, r"k \(1, 4, 3, 4\) and v .* do not fit together"),
     (
@@ -335,6 +367,31 @@ REFUSALS: list[Refusal] = [
         ValueError,
         "impl='sdpa' cannot serve this: there are no queries or no keys",
     ),
+    # Across ranks
+    (
+        lambda: agree([[-1, -1, -2], [-1, -2, -2], [4, -1, 4]]),
+        ValueError,
+        r"documents of the positions are none on rank 1 of the group, and \(S,\) on rank 0; make them alike",
+    ),
+    (
+        lambda: agree([[4, -2, 4], [4, -2, 2]]),
+        ValueError,
+        r"valid of the positions are \(2, S\) on rank 1 of the group, and \(4, S\) on rank 0",
+    ),
+    (lambda: on_four_ranks(group=True), ValueError, "distributed tensors know their mesh; group is for each rank's"),
+    (lambda: on_four_ranks(k=Q), ValueError, "q is a distributed tensor, so k and v have to be"),
+    (
+        lambda: on_four_ranks(k=0),
+        ValueError,
+        r"split alike, on one mesh, got \(Shard\(dim=1\),\), \(Shard\(dim=0\),\) and \(Shard\(dim=1\),\); redistribute",
+    ),
+    (lambda: on_four_ranks(3, 3, 3), ValueError, r"by sample, head or token, .* axes 0 to 2, got \(Shard\(dim=3\),\)"),
+    (
+        lambda: on_four_ranks((2, 2), (2, 2), (2, 2)),
+        ValueError,
+        r"tokens are split along one axis of the mesh, got \(Shard\(dim=2\), Shard\(dim=2\)\)",
+    ),
+    (lambda: on_four_ranks(x=Q[:, :2]), ValueError, "2 query heads and 2 key heads do not divide among 4 ranks"),
     # Spectra
     (lambda: Spectrum([]), ValueError, r"a spectrum needs at least one frequency, all finite, got \[\]"),
     (lambda: Spectrum([1.0], softmax_multiplier=0), ValueError, "softmax_multiplier is a positive number, got 0"),

@@ -298,7 +298,11 @@ class Positions:
                 "tokens of the sequence, take .ordered()"
             )
         order = self.ids[0] if self.order is None else self.order
-        return Positions(order.expand(self.shape), documents=self.documents, valid=self.valid)
+
+        def make() -> Positions:
+            return Positions(order.expand(self.shape), documents=self.documents, valid=self.valid)
+
+        return self.remember(("line", self.versions()), make)
 
     def one_axis(self) -> Positions:
         """These, or the first of their several axes; a single row then fits activations with and without a batch."""
@@ -364,6 +368,11 @@ class Positions:
             return 0, -1
         low, high = self.remember("span", lambda: [int(end) for end in self.ids.aminmax()])
         return low, high
+
+    def versions(self) -> Hashable:
+        """Changes when documents, valid or order are changed in place: part of a key to what depends on them."""
+        extras = (self.documents, self.valid, self.order)
+        return tuple(None if t is None or t.is_inference() else t._version for t in extras)
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value remembered under `key`, or `make()`, remembered from now on.

@@ -11,15 +11,19 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ropewalk.positions import Positions, PositionsLike
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 PLACES: dict[str, tuple[str, ...]] = {
     "embedding": ("embed",),
@@ -53,7 +57,8 @@ class PositionalEncoding(nn.Module):
 
     A subclass overrides the hooks of the place where it acts and keeps these rules, on which caches, packing and
     sharding rest: a key's transform depends on that key's own position alone; hooks are given positions, never indices
-    or lengths; `bias` holds what does not depend on content, `score` what does, never the same term in both.
+    or lengths; `bias` is given the numbers of heads, and a hook that needs them otherwise asks `head_numbers`; `bias`
+    holds what does not depend on content, `score` what does, never the same term in both.
 
     Shapes: `x` is `(B, S, dim)` or `(S, dim)`; `q` and `k` are `(B, heads, S, head_dim)`, or fewer leading axes.
     `pos` is [`Positions`][ropewalk.Positions] or an int tensor of shape `(S,)` or `(B, S)`.
@@ -103,6 +108,8 @@ class PositionalEncoding(nn.Module):
     """Claim: positions 0 … max_length - 1 work, one more is refused. None: no limit."""
     heads: int | None = None
     """Claim: how many query heads it was made for; `attend` refuses another number. None: any number."""
+    first_head: int = 0
+    """The number of the first of those heads: above 0 for what `of_heads` gives a rank that holds later ones."""
 
     def embed(self, x: Tensor, pos: PositionsLike) -> Tensor:
         """Place 1: token embeddings `(…, S, dim)` to embeddings that know their positions, same shape and dtype."""
@@ -120,7 +127,8 @@ class PositionalEncoding(nn.Module):
         """Place 3, free of content: what is added to the score of head `h`, query position `i`, key position `j`.
 
         Elementwise in three int64 tensors that broadcast against one another. On `(H, 1, 1)`, `(Q, 1)`, `(1, K)` the
-        result is the dense matrix `(H, Q, K)`; on scalars it is one number. None means no such term.
+        result is the dense matrix `(H, Q, K)`; on scalars it is one number. None means no such term. A head has the
+        same number on every rank, wherever it lies in a tensor.
         """
         return None
 
@@ -135,13 +143,46 @@ class PositionalEncoding(nn.Module):
             j: key positions, `(1, K)` or `(B, 1, 1, K)`.
             scale: what the product q·k was multiplied by; a term inside the scale multiplies itself by it.
         """
-        heads = torch.arange(s.shape[-3], device=s.device)[:, None, None]
-        b = self.bias(heads, i, j)
+        b = self.bias(self.head_numbers(s.shape[-3], s.device)[:, None, None], i, j)
         return s if b is None else s + b.to(s.dtype)
 
     def value(self, w: Tensor, i: Tensor, j: Tensor) -> Tensor | None:
         """Place 4: from the weights `(B, H, Q, K)`, what is added to `w @ v`, `(B, H, Q, head_dim)`; or None."""
         return None
+
+    def of_heads(self, first: int, count: int) -> Self:
+        """This encoding for `count` of its query heads from number `first` on: what a rank holds in tensor parallelism.
+
+        It shares all parameters with the whole, whichever of the two is trained, moved or loaded, and has the same
+        state dict. Only its own heads' share of them gets gradients, so gradients are to be summed over the ranks.
+
+        >>> from ropewalk import ALiBi
+        >>> later = ALiBi(heads=8).of_heads(4, 4)
+        >>> later
+        ALiBi(heads=4, bidirectional=True, first_head=4)
+        >>> later.bias(later.head_numbers(4), torch.tensor(1), torch.tensor(0))
+        tensor([-0.0312, -0.0156, -0.0078, -0.0039])
+
+        Raises:
+            ValueError: no whole numbers, or heads that it does not have.
+        """
+        whole = "" if self.heads is None else f" of its {self.heads} heads"
+        expect(
+            is_int(first)
+            and is_int(count)
+            and first >= 0
+            and count > 0
+            and (self.heads is None or first + count <= self.heads),
+            f"{self.label} has no {count!r} heads from number {first!r} on{whole}",
+        )
+        part = copy.copy(self)  # parameters and modules lie in dicts, which are not copied
+        part.first_head = self.first_head + first
+        part.heads = None if self.heads is None else count
+        return part
+
+    def head_numbers(self, count: int, device: torch.device | str | None = None) -> Tensor:
+        """The numbers of `count` query heads that lie side by side, as `bias` takes them: int64, `(count,)`."""
+        return torch.arange(self.first_head, self.first_head + count, device=device)
 
     @classmethod
     def places(cls) -> tuple[str, ...]:
@@ -165,6 +206,8 @@ class PositionalEncoding(nn.Module):
     def extra_repr(self) -> str:
         """Constructor arguments with their values; each is kept as an attribute of the same name."""
         options = {n: getattr(self, n, None) for n in self.parameters_of_constructor()}
+        if self.first_head:
+            options["first_head"] = self.first_head
         return ", ".join(f"{n}={v!r}" for n, v in options.items() if not isinstance(v, nn.Module))
 
 
@@ -261,6 +304,12 @@ class Compose(PositionalEncoding):
         """The sum of the parts' value terms."""
         terms = [t for t in (part.value(w, i, j) for part in self._parts()) if t is not None]
         return sum(terms[1:], terms[0]) if terms else None
+
+    def of_heads(self, first: int, count: int) -> Self:
+        """The same heads of each part."""
+        some = super().of_heads(first, count)
+        some._modules = {"parts": nn.ModuleList(part.of_heads(first, count) for part in self._parts())}
+        return some
 
     def places(self) -> tuple[str, ...]:  # type: ignore[override]  # here it is the parts, not the class, that decide
         """Where any of the parts acts."""

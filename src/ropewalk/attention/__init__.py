@@ -6,14 +6,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
+from ropewalk.attention import ranks
 from ropewalk.attention.call import checked
 from ropewalk.attention.choice import PATHS, Explanation, Impl, decide
 from ropewalk.attention.masks import Mask
 from ropewalk.attention.reference import scores
-from ropewalk.positions import PositionsLike
+from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import PositionalEncoding
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 __all__ = ["Explanation", "attend", "explain", "scores"]
 
@@ -33,6 +39,7 @@ def attend(
     scale: float | None = None,
     impl: Impl = "auto",
     block: int | None = None,
+    group: ProcessGroup | None = None,
 ) -> Tensor:
     """Attention with any encoding: softmax(mask(scale · q'k'ᵀ) + bias) v, plus the encoding's value term.
 
@@ -42,6 +49,10 @@ def attend(
 
     Memory is linear in the number of tokens, in training too, unless a compiler traces the call. Gradients are of first
     order; `impl="reference"` has those of any order.
+
+    Across ranks: give `group` where tokens are split and `encoding.of_heads(…)` where heads are, or distributed tensors
+    (DTensor), `q`, `k` and `v` split alike by sample, head or token, with the positions of all their tokens; the result
+    is then split as they are. Gradients of the encoding's parameters are this rank's share: sum them over the ranks.
 
     Args:
         q: `(B, heads, Q, head_dim)`, not yet encoded.
@@ -63,6 +74,9 @@ def attend(
             defined here; `"sdpa"` and `"flex"` are PyTorch's fused attention and FlexAttention, `"strip"` is for biases
             of the distance, `"blocks"` for any encoding. One that cannot serve the call refuses it.
         block: how many query rows are worked on at once; changes the memory, not the result.
+        group: of the ranks among which the tokens of a text are split: all other arguments are then of this rank's own
+            tokens, in any share and order, and queries meet the keys of all ranks. Positions say who stands where;
+            they are asked for once and remembered in `positions`. Every rank has to call, and to call backward.
 
     >>> import torch
     >>> from ropewalk import ALiBi
@@ -74,6 +88,23 @@ def attend(
         ValueError: shapes or positions that do not fit, `causal=False` or a prefix with an encoding defined for causal
             attention only, or an `impl` that cannot serve this.
     """
+    if ranks.is_distributed(q):
+        return ranks.on_mesh(
+            attend,
+            *(q, k, v, encoding, positions),
+            key_positions=key_positions,
+            keys_encoded=keys_encoded,
+            causal=causal,
+            window=window,
+            prefix=prefix,
+            scale=scale,
+            impl=impl,
+            block=block,
+            group=group,
+        )
+    if group is not None:
+        positions = Positions.of(positions)
+        key_positions = positions if key_positions is None else key_positions  # so that no order of its own is made up
     call = checked(
         q,
         k,
@@ -86,8 +117,10 @@ def attend(
         scale=scale,
         block=block,
     )
+    call = call if group is None else ranks.gathered(call, group)
     _, run = PATHS[decide(call, impl).impl]
-    return run(call.encoded())
+    out = run(call.encoded())
+    return out if group is None else ranks.tie(out, call)
 
 
 def explain(

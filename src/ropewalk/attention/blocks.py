@@ -99,8 +99,7 @@ def _rows(call: Call, q: Tensor, k: Tensor, v: Tensor, i: Tensor, j: Tensor, see
     encoding, q, dtype = call.encoding, q.to(call.work), q.dtype
     with torch.autocast(q.device.type, enabled=False):
         if acting(encoding, "score") is None and acting(encoding, "value") is None:
-            heads = torch.arange(q.shape[1], device=q.device)[:, None, None]
-            bias = encoding.bias(heads, i, j)
+            bias = encoding.bias(encoding.head_numbers(q.shape[1], q.device)[:, None, None], i, j)
             if bias is not None:
                 blind = ~seen.any(-1, keepdim=True)
                 mask = bias.to(q.dtype).masked_fill(~(seen | blind), -torch.inf)

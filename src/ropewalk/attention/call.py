@@ -69,6 +69,17 @@ def acting(encoding: PositionalEncoding, hook: str) -> str | None:
     )
 
 
+def check_heads(encoding: PositionalEncoding, heads: int) -> None:
+    """Refuse queries of another number of heads than an encoding was made for.
+
+    Raises:
+        ValueError: naming both.
+    """
+    if encoding.heads is not None and encoding.heads != heads:  # `in` does not know sizes that are symbols
+        some = "; for some of its heads take encoding.of_heads(first, count)" if heads < (encoding.heads or 0) else ""
+        raise ValueError(f"{encoding.label} was made for {encoding.heads} heads, q has {heads}{some}")
+
+
 def checked(
     q: Tensor,
     k: Tensor,
@@ -111,8 +122,7 @@ def _check(
         )
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"{q.shape[1]} query heads cannot share {k.shape[1]} key heads evenly")
-    if encoding.heads is not None and encoding.heads != q.shape[1]:  # `in` does not know sizes that are symbols
-        raise ValueError(f"{encoding.label} was made for {encoding.heads} heads, q has {q.shape[1]}")
+    check_heads(encoding, q.shape[1])
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit together")
     if len(key_pos) != k.shape[2] and key_pos is pos:

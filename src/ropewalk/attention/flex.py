@@ -82,7 +82,7 @@ def _distances(call: Call) -> tuple[int, Tensor]:
     """The lowest distance between any two positions, and the bias from there to the highest, `(heads, distances)`."""
     (first, last), (low, high) = call.positions.span(), call.key_positions.span()
     d = torch.arange(low - last, high - first + 1, device=call.q.device)
-    heads = torch.arange(call.q.shape[1], device=call.q.device)[:, None]
+    heads = call.encoding.head_numbers(call.q.shape[1], call.q.device)[:, None]
     values = call.encoding.bias(heads, (-d).clamp(min=0), d.clamp(min=0))
     wanted = (len(heads), len(d))
     values = torch.zeros(wanted, device=call.q.device) if values is None else values

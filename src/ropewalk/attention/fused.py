@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch._C._nn import (
+    scaled_dot_product_attention,
+)  # what torch.nn.functional calls it, unless context_parallel patches
+from torch.nn.functional import pad
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, *, scale: float, mask: Tensor | None = None, causal: bool = False) -> Tensor:

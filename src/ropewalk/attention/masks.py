@@ -184,9 +184,7 @@ def _runs(positions: Positions, row: int) -> list[_Run]:
             _Run(*r) for r, is_real in zip(zip(starts, stops, firsts, names, strict=True), real, strict=True) if is_real
         ]
 
-    extras = (positions.documents, positions.valid)
-    versions = tuple(None if t is None or t.is_inference() else t._version for t in extras)
-    return positions.remember(("runs", row, versions), find)
+    return positions.remember(("runs", row, positions.versions()), find)
 
 
 def _meet(queries: _Run, keys: _Run, causal: bool, prefix: int | None) -> list[Segment]:

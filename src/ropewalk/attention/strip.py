@@ -85,7 +85,7 @@ class Strip:
     def of_bias(cls, call: Call, found: list[Segment], rows: int) -> Strip:
         """Of the encoding's `bias`, called once for each distance."""
         low, high = _distances(found, call.mask)
-        heads = torch.arange(call.q.shape[1], device=call.q.device)[:, None]
+        heads = call.encoding.head_numbers(call.q.shape[1], call.q.device)[:, None]
         d = torch.arange(low, high + 1, device=call.q.device)
         values = call.encoding.bias(heads, (-d).clamp(min=0), d.clamp(min=0))  # positions from 0, as texts have them
         if values is None:
@@ -124,7 +124,7 @@ def _hold_to_claim(encoding: PositionalEncoding, values: Tensor, low: int, segme
     if not at:
         return
     i, j = torch.tensor(at, device=values.device).T
-    found = encoding.bias(torch.arange(len(values), device=values.device)[:, None], i, j)
+    found = encoding.bias(encoding.head_numbers(len(values), values.device)[:, None], i, j)
     wanted = values[:, j - i - low]
     if found is None or not torch.allclose(found.to(wanted.dtype).expand_as(wanted), wanted, rtol=1e-2, atol=1e-3):
         raise ValueError(

@@ -102,7 +102,7 @@ class FIRE(PositionalEncoding):
         # All heads at once, on the last axis, of which each takes its own.
         out: Tensor = self.network(self.ratio(i, j)[..., None].to(self.c.dtype))
         head = h + torch.zeros_like(i - j)
-        return out.expand(*head.shape, self.heads).gather(-1, head[..., None])[..., 0]
+        return out.expand(*head.shape, -1).gather(-1, head[..., None])[..., 0]
 
     def _psi(self, x: Tensor) -> Tensor:
         return torch.log1p((self.c.to(x.dtype) * x).abs())

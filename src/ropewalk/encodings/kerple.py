@@ -83,8 +83,8 @@ class KERPLE(PositionalEncoding):
                 bool(((two > 0) & (two < top)).all()),
                 f"r2 is above 0{'' if top == math.inf else ' and below 2'}, got {r2}",
             )
-        self.raw_r1.copy_(one.log().expand(self.heads))
-        self.raw_r2.copy_((two.log() if self.kernel == "log" else (two / (2 - two)).log()).expand(self.heads))
+        self.raw_r1.copy_(one.log().expand_as(self.raw_r1))
+        self.raw_r2.copy_((two.log() if self.kernel == "log" else (two / (2 - two)).log()).expand_as(self.raw_r2))
         return self
 
     @property

@@ -80,9 +80,12 @@ class Shaw(PositionalEncoding):
 
     def score(self, s: Tensor, q: Tensor, k: Tensor, i: Tensor, j: Tensor, scale: float) -> Tensor:
         """Adds scale · q·a_K[j - i]."""
-        by_distance = (q * scale) @ self.key_table.to(q.dtype).mT  # (B, H, Q, 2·clip + 1)
+        by_distance = (q * scale) @ self._here(self.key_table).to(q.dtype).mT  # (B, H, Q, 2·clip + 1)
         return s + spread(by_distance, i, j, self.clip)
 
     def value(self, w: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Σ w · a_V[j - i]."""
-        return collect(w, i, j, self.clip) @ self.value_table.to(w.dtype)
+        return collect(w, i, j, self.clip) @ self._here(self.value_table).to(w.dtype)
+
+    def _here(self, table: Tensor) -> Tensor:
+        return table if self.heads is None else table[self.first_head : self.first_head + self.heads]
