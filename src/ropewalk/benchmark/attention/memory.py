@@ -99,7 +99,8 @@ def serve(pipe: Connection) -> None:
             try:
                 verdict = tried(cell, name)
             except Exception as error:
-                verdict = {"skipped": "failed", "why": f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"}
+                said = next(iter(str(error).strip().splitlines()), "")
+                verdict = {"skipped": "failed", "why": f"{type(error).__name__}: {said}"}
             pipe.send(verdict)
 
 

@@ -58,15 +58,17 @@ def _number(row: dict[str, Any] | None, say: Say) -> str:
         return say(*SKIPPED[row["skipped"]])
     if "error" in row:
         return say("wrong", "誤り")
-    return f"{ratio(row['over']['plain']['median'])}, {size(row['extra_bytes'])}"
+    time = ratio(row["over"]["plain"]["median"]) if row["over"] else "-"
+    return f"{time}, {size(row['extra_bytes'])}"
 
 
 def _plain(cells: list[dict[str, Any]], length: int, say: Say) -> str:
     """The fastest of those that were measured beside the encodings."""
     rows = [row for c in cells if c["length"] == length for row in c["rows"] if row["contender"] == "plain"]
-    if any("seconds" not in row for row in rows):
-        return _number(next(row for row in rows if "seconds" not in row), say)
-    fastest = min(rows, key=lambda row: float(row["seconds"]))
+    timed = [row for row in rows if "seconds" in row]
+    if not timed:
+        return _number(rows[0] if rows else None, say)
+    fastest = min(timed, key=lambda row: float(row["seconds"]))
     return f"{ratio(fastest['seconds'])}, {size(fastest['extra_bytes'])}"
 
 

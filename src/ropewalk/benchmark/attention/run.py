@@ -29,8 +29,8 @@ ROUNDINGS = {
     ("trained", "float32"): 256,
     ("trained", "bfloat16"): 6,
 }
-"""By how many units in the last place of its largest value a result may be off: about four times what PyTorch's own
-attention is at 16384 tokens, whose backward pass sums in the order that its threads finish."""
+"""By how many units in the last place of its largest value a result may be off: several times what PyTorch's own
+attention is."""
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,6 @@ def quantity(over: str, rows: dict[str, dict[str, Any]]) -> float | None:
         extra = ours.get("extra_bytes")
         return None if extra is None else extra / 2**20
     others = rows.get(over, {})
-    if "over" not in ours or "over" not in others:
+    if not ours.get("over") or not others.get("over"):
         return None
     return float(ours["over"]["plain"]["median"] / others["over"]["plain"]["median"])
