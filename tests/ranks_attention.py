@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
+import re
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -202,7 +206,7 @@ def asked_once(world: int) -> None:
         assert calls == [torch.int64, torch.int64, torch.float32, torch.float32]
     finally:
         ranks._gathered = original
-    fresh = Positions(pos.ids, documents=pos.documents)
+    fresh = copy.deepcopy(pos)  # of which nothing is remembered, the group least of all
     assert torch.equal(changed, attend(q, q, q, rw.NoPE(), fresh, group=dist.group.WORLD))
 
 
@@ -381,6 +385,25 @@ def load_balancers(world: int) -> None:
         same(out, want)
 
 
+# The document
+
+
+def recipe(world: int) -> None:
+    """The code of docs/parallel.md, as it stands."""
+    text = (Path(__file__).parent.parent / "docs" / "parallel.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S):
+        exec(code, names)
+    whole, rank = names["whole"], names["rank"]
+    same(names["by_heads"], whole[:, rank * names["count"] :][:, : names["count"]])
+    same(names["by_tokens"], whole[:, :, names["index"]])
+    same(names["split"].full_tensor(), whole)
+    same(names["gathered"], whole)
+    table, found = names["t5"].table, names["t5"].table.grad
+    out = attend(*(names[name] for name in "qkv"), names["t5"], torch.arange(names["n"]))
+    same(found, torch.autograd.grad(out.square().mean(), table)[0])
+
+
 ON_TWO = [
     every_encoding,
     bit_for_bit,
@@ -397,6 +420,7 @@ ON_TWO = [
     refused_splits,
     context_parallel_buffers,
     load_balancers,
+    recipe,
 ]
 ON_FOUR = [
     every_encoding,
@@ -406,6 +430,7 @@ ON_FOUR = [
     distributed_tensors,
     distributed_tensors_zigzag,
     load_balancers,
+    recipe,
 ]
 
 

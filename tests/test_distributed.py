@@ -25,7 +25,8 @@ def test_shares_equal_the_whole(world, tmp_path):
 def test_turning_plain_tensors_loads_nothing_distributed():
     code = (
         "import sys, torch, ropewalk as rw; x = torch.ones(2, 8, requires_grad=True);"
-        "rw.RoPE(8).query(x, [0, 1]).sum().backward(); print('torch.distributed.tensor' in sys.modules)"
+        "rw.RoPE(8).query(x, [0, 1]).sum().backward(); q = torch.ones(1, 2, 3, 8); "
+        "rw.attend(q, q, q, rw.ALiBi(2), range(3)); print('torch.distributed.tensor' in sys.modules)"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert printed.stdout.strip() == "False"

@@ -188,9 +188,10 @@ def test_the_reference_has_every_encoding_in_order(name: str) -> None:
     assert re.findall(r"^### (.*)$", reference, flags=re.M) == [cls.label for cls in ENCODINGS]
 
 
-@pytest.mark.parametrize("name", ["encodings", "claims", "reading"])
+@pytest.mark.parametrize("name", ["encodings", "claims", "parallel", "reading"])
 def test_both_languages_of_a_document_have_the_same_structure(name: str) -> None:
-    english, japanese = read(f"docs/{name}.md"), read(f"docs/{name}.ja.md")
+    assert blocks(f"docs/{name}.md") == blocks(f"docs/{name}.ja.md")
+    english, japanese = prose(f"docs/{name}.md"), prose(f"docs/{name}.ja.md")
     for pattern in (r"^(#+) ", r"^(\|[-:|]+\|)$", r"^(\|) ", r"^(- \*\*)", r"^(\*\*)"):
         assert len(re.findall(pattern, english, flags=re.M)) == len(re.findall(pattern, japanese, flags=re.M)), pattern
     assert sorted(re.findall(r"`([^`]+)`", english)) == sorted(re.findall(r"`([^`]+)`", japanese))

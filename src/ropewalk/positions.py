@@ -260,6 +260,9 @@ class Positions:
             parts.append(f"padding={int((~self.valid).sum())}")
         return f"Positions({', '.join(parts)})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_remembered": {}}  # copies remember nothing: not every value can be copied
+
     def __getitem__(self, tokens: slice) -> Positions:
         """The same for a slice of the tokens: a chunk of a prefill, a block of query rows."""
         if not isinstance(tokens, slice):

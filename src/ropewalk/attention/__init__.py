@@ -141,7 +141,8 @@ def explain(
 ) -> Explanation:
     """Which path `attend` would take with the same arguments, in what arithmetic, and what the others said.
 
-    Nothing is computed, so `q`, `k` and `v` may be empty tensors of the right shape.
+    Nothing is computed, so `q`, `k` and `v` may be empty tensors of the right shape. For a call with a group, give one
+    rank's `q` and `positions`, and as `k`, `v` and `key_positions` those of all ranks.
 
     >>> import torch
     >>> from ropewalk import FIRE

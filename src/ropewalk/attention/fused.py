@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._C._nn import (
-    scaled_dot_product_attention,
-)  # what torch.nn.functional calls it, unless context_parallel patches
+from torch._C._nn import scaled_dot_product_attention  # in torch.nn.functional context_parallel puts another there
 from torch.nn.functional import pad
 
 
