@@ -67,6 +67,8 @@ def _cell(row: dict[str, Any] | None, over: list[str], say: Say) -> str:
         return ""
     if "error" in row:
         return say("wrong", "誤り")
+    if not over:  # nothing to divide by
+        return f"{row['seconds'] * 1e6:,.1f} µs"
     return " / ".join(ratio(row["over"][r]["median"]) if r in row["over"] else "-" for r in over)
 
 

@@ -100,7 +100,15 @@ def thread_counts(threads: tuple[int | str, ...]) -> tuple[int, ...]:
     """The numbers that the words stand for, each once."""
     from ropewalk.benchmark.machine import cores
 
-    return tuple(dict.fromkeys(cores() if n == "all" else int(n) for n in threads))
+    most = cores()
+    if any(n != "all" and int(n) > most for n in threads):
+        raise click.UsageError(
+            say(
+                f"this process has {most} cores, so --threads is at most {most}",
+                f"このプロセスが使えるコアは {most} 個なので、--threads は {most} 以下にしてください",
+            )
+        )
+    return tuple(dict.fromkeys(most if n == "all" else int(n) for n in threads))
 
 
 def check_files(target: str | None, markdown: Path | None) -> Path | None:
@@ -245,8 +253,13 @@ def show(found: dict[str, Any], reporting: ModuleType) -> None:
     out = output.console()
     for line in reporting.about(found, language()):
         out.print(line, style="dim", soft_wrap=True)
+    if found["cells"]:
+        lower = "Numbers are ratios of times: the lower the better; below 1 is faster than what it is divided by."
+        lower_ja = "数値は時間の比です。小さいほどよく、1 より小さければ割った相手より速いことを示します。"
+        out.print(say(lower, lower_ja), soft_wrap=True)
     for sheet in [*reporting.sheets(found, language()), reporting.targets(found, language())]:
-        _print(out, sheet)
+        if sheet.rows:
+            _print(out, sheet)
 
 
 def _print(out: Console, sheet: Sheet) -> None:
