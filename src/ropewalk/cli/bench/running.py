@@ -254,8 +254,8 @@ def show(found: dict[str, Any], reporting: ModuleType) -> None:
     for line in reporting.about(found, language()):
         out.print(line, style="dim", soft_wrap=True)
     if found["cells"]:
-        lower = "Numbers are ratios of times: the lower the better; below 1 is faster than what it is divided by."
-        lower_ja = "数値は時間の比です。小さいほどよく、1 より小さければ割った相手より速いことを示します。"
+        lower = "Ratios of times: lower is better, below 1 is faster than the divisor."
+        lower_ja = "時間の比です。小さいほどよく、1 未満なら割った相手より速い値です。"
         out.print(say(lower, lower_ja), soft_wrap=True)
     for sheet in [*reporting.sheets(found, language()), reporting.targets(found, language())]:
         if sheet.rows:
