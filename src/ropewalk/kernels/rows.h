@@ -138,9 +138,11 @@ INLINE void norm_row(const T* x, C* out, const C* weight, C epsilon, int64_t cha
             write(out + i + p * N::LANES, v);
             parts[p] += v * v;
         }
-    C sums[SUMS], sum = 0;
+    C sums[SUMS];
     memcpy(sums, parts, sizeof sums);
-    for (int64_t lane = 0; lane < SUMS; lane++) sum += sums[lane];
+    for (int64_t half = SUMS / 2; half; half /= 2)
+        for (int64_t lane = 0; lane < half; lane++) sums[lane] += sums[lane + half];
+    C sum = sums[0];
     for (; i < channels; i++) out[i] = widen(x[i]), sum += out[i] * out[i];
     const C scale = C(1) / std::sqrt(sum / C(channels) + epsilon);
     for (i = 0; i < channels; i++) out[i] = out[i] * scale * weight[i];
@@ -173,6 +175,8 @@ INLINE void rotate_items(const ropewalk_rotation& r, int64_t begin, int64_t end)
     // Whichever of heads and tokens lies closer together in memory is walked in the inner loop: all heads of one token, or a run of tokens.
     const bool heads_inside = r.tokens == 1 || r.x_head < r.x_token;
     const int64_t rows = heads_inside ? 1 : Way::PREPARED && SCRATCH / (2 * pairs) < size ? SCRATCH / (2 * pairs) : size;
+    // The machine's own prefetching stops at the end of a page, so of a long input what comes some rows later is asked for.
+    const int64_t ahead = 8, ahead_bytes = r.tokens < 2048 ? 0 : channels * int64_t(sizeof(T));
     const int64_t row = Way::PREPARED ? 2 * pairs : r.table_token;  // from one token's row of the table to the next
     alignas(64) C c[Way::PREPARED ? SCRATCH + 16 : 1];
     alignas(64) C s[Way::PREPARED ? SCRATCH + 16 : 1];
@@ -203,6 +207,7 @@ INLINE void rotate_items(const ropewalk_rotation& r, int64_t begin, int64_t end)
                     const int64_t t = heads_inside ? from : from + i, h = heads_inside ? i : o;
                     if (r.slots) y = y_item + r.slots[batch * r.slot_batch + t * r.slot_token] * r.y_token + h * r.y_head;
                     T* to = STREAM ? line : y;
+                    for (int64_t b = 0; b < ahead_bytes; b += 64) __builtin_prefetch(reinterpret_cast<const char*>(x + ahead * x_in) + b);
                     if constexpr (NORM) {
                         norm_row(x, normed, static_cast<const C*>(r.weight), C(r.epsilon), channels);
                         Way::turn(normed + first, to + first, c_row, s_row, pairs, inverse);
