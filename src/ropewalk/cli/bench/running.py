@@ -179,7 +179,7 @@ def _measured(
         total = len(plan.cells())
         stopped = say(f"Stopped after {len(done)} of {total}.", f"{total} 件中 {len(done)} 件で中断しました。")
         click.echo(stopped + again, err=True)
-        return done, True
+        return done + [entry for entry in earlier if entry not in done], True
     return done, False
 
 
