@@ -335,7 +335,7 @@ def check_tokens(x: Tensor, pos: Positions, what: str) -> None:
             f"{what} has shape {tuple(x.shape)}, token axis last but one, but there are {length} positions; "
             "is it (batch, tokens, heads, head_dim)? Then transpose axes 1 and 2 first"
         )
-    if pos.ids.dim() > 1 and len(pos.shape) == 2 and (len(shape) < 3 or pos.shape[0] not in (1, shape[0])):
+    if pos.ids.dim() > 1 and (len(shape) < 3 or pos.shape[0] not in (1, shape[0])):
         batch = f"batch size {x.shape[0]}" if x.dim() > 2 else "no batch axis"
         raise ValueError(f"{what} has {batch}, the positions have {pos.shape[0]} rows")
 

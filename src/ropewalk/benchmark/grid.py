@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol, TypeVar
 
@@ -57,3 +57,16 @@ def wrong(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
     """As JSON gives them back."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
+def judged(targets: Iterable[Any], measured: Callable[[Any], Iterable[tuple[str, float]]]) -> list[dict[str, Any]]:
+    """Every target with what was measured for it, by name, and whether the largest is within the limit.
+
+    `met` is None where nothing was measured.
+    """
+    found = []
+    for target in targets:
+        reached = dict(measured(target))
+        met = max(reached.values()) <= target.limit if reached else None
+        found.append({**asdict(target), "measured": reached, "met": met})
+    return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from ropewalk.benchmark.grid import judged
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,8 @@ TARGETS: tuple[Target, ...] = (
 
 
 def judge(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every target with the ratios measured, by layout, and whether the largest is within the limit.
-
-    `met` is None where nothing was measured.
-    """
-    found = []
-    for target in TARGETS:
-        measured = dict(_measured(target, cells))
-        met = max(measured.values()) <= target.limit if measured else None
-        found.append({**asdict(target), "measured": measured, "met": met})
-    return found
+    """Every target with the ratios measured, by layout, as `judged` has them."""
+    return judged(TARGETS, lambda target: _measured(target, cells))
 
 
 def _measured(target: Target, cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, float]]:

@@ -220,9 +220,6 @@ class RoPE(PositionalEncoding):
         return self.bands is not None and self.layout == "half" and self.bands.halves != "whole"
 
     def _check(self, x: Tensor, pos: Positions, what: str) -> None:
-        shape = x.shape
-        if pos.ids.dim() == 1 and len(shape) > 1 and shape[-1] == self.head_dim and shape[-2] == pos.ids.shape[-1]:
-            return
         check_axes(self.bands, pos.axes)
         check_tokens(x, pos.one_axis(), what)
         if x.shape[-1] != self.head_dim:

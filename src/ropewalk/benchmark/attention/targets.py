@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from ropewalk.benchmark.grid import judged
 
 LONGEST_TRAINED = {"float32": 8192, "bfloat16": 4096}
 """Tokens up to which training is measured unless it is asked for: plain attention's backward pass takes minutes."""
@@ -57,16 +59,8 @@ TARGETS: tuple[Target, ...] = (*_biases(), *_shaw(), *_long())
 
 
 def judge(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every target with what the CPU reached, by number of threads, and whether the largest is within the limit.
-
-    `met` is None where nothing was measured.
-    """
-    found = []
-    for target in TARGETS:
-        measured = dict(_measured(target, cells))
-        met = max(measured.values()) <= target.limit if measured else None
-        found.append({**asdict(target), "measured": measured, "met": met})
-    return found
+    """Every target with what the CPU reached, by number of threads, as `judged` has them."""
+    return judged(TARGETS, lambda target: _measured(target, cells))
 
 
 def _measured(target: Target, cells: Sequence[dict[str, Any]]) -> Iterator[tuple[str, float]]:
