@@ -77,6 +77,8 @@ class Positions:
         self.documents = documents
         self.valid = None if valid is None else valid.to(torch.bool)  # tokenizers give 0 and 1
         self.order = order
+        self.first: int | None = None
+        """Where the first token stands, if the others are known to follow in a row without looking; see `arange`."""
         self._remembered: dict[Hashable, Any] = {}
 
     @classmethod
@@ -97,7 +99,9 @@ class Positions:
         if n < 0:
             raise ValueError(f"the number of tokens cannot be negative, got {n}")
         if not isinstance(offset, Tensor):
-            return cls(torch.arange(offset, offset + n, device=device))
+            made = cls(torch.arange(offset, offset + n, device=device))
+            made.first = offset  # a compiler, which cannot look at ids, goes by this
+            return made
         if offset.dim() not in (0, 1):
             raise ValueError(f"offset is an int or has shape (B,), got {tuple(offset.shape)}")
         return cls(torch.arange(n, device=offset.device) + (offset[:, None] if offset.dim() == 1 else offset))
@@ -267,11 +271,19 @@ class Positions:
         """The same for a slice of the tokens: a chunk of a prefill, a block of query rows."""
         if not isinstance(tokens, slice):
             raise TypeError(f"positions are cut by slices of the token axis, got {tokens!r}")
-        return self._each(lambda t: t[..., tokens])
+        part = self._each(lambda t: t[..., tokens])
+        start = tokens.start or 0
+        if self.first is not None and start >= 0 and tokens.step in (None, 1):
+            part.first = self.first + start
+        return part
 
     def to(self, device: torch.device | str) -> Positions:
         """The same on another device."""
-        return self if torch.device(device) == self.device else self._each(lambda t: t.to(device))
+        if torch.device(device) == self.device:
+            return self
+        there = self._each(lambda t: t.to(device))
+        there.first = self.first
+        return there
 
     def ordered(self) -> Positions:
         """The same, with the order of its tokens known: if nothing else was said, that in which they lie.

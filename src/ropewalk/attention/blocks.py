@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ropewalk.attention.call import Call, acting
+from ropewalk.attention.call import ROWS, Call, acting
 from ropewalk.attention.fused import fused
 from ropewalk.attention.masks import Segment, by_head, by_segment, unseeing, visible
+from ropewalk.attention.shared import Shared
 from ropewalk.positions import Positions
 
 
@@ -32,8 +33,9 @@ def again(block: Callable[..., Tensor], *tensors: Tensor, several: bool) -> Tens
 def run(call: Call) -> Tensor:
     """Segment by segment, each block over the keys that it sees; or all keys, where positions jump."""
     groups = call.q.shape[1] // call.k.shape[1]
-    k = call.k.to(call.work).repeat_interleave(groups, dim=1)
-    v = call.v.to(call.work).repeat_interleave(groups, dim=1)
+    k, v = (t.to(call.work) for t in (call.k, call.v))
+    if groups > 1:
+        k, v = (t.repeat_interleave(groups, dim=1) for t in (k, v))
     if call.segments is None:
         return _all_keys(call, call.q, k, v)
     return by_segment(call.q, k, v, call.segments, lambda q, k, v, segment: _banded(call, q, k, v, segment))
@@ -42,37 +44,58 @@ def run(call: Call) -> Tensor:
 def _all_keys(call: Call, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     size, out = call.rows(), []
     j = by_head(call.key_positions.ids)[..., None, :]
+    queries, keys, values = Shared(q), Shared(k), Shared(v)
     for start in range(0, q.shape[2], size):
-        pos = call.positions[start : start + size]
+        stop = min(start + size, q.shape[2])
+        pos = call.positions[start:stop]
 
         def block(q: Tensor, k: Tensor, v: Tensor, pos: Positions = pos) -> Tensor:
             seen = visible(pos, call.key_positions, call.mask)
             return _rows(call, q, k, v, by_head(pos.ids)[..., :, None], j, seen, (slice(None),))
 
-        out.append(again(block, q[:, :, start : start + size], k, v, several=q.shape[2] > size))
+        inputs = queries.part(start, stop), keys.part(0, k.shape[2]), values.part(0, k.shape[2])
+        out.append(again(block, *inputs, several=q.shape[2] > size))
     return torch.cat(out, 2)
 
 
 def _banded(call: Call, q: Tensor, k: Tensor, v: Tensor, segment: Segment) -> Tensor:
     low, high = segment.seeing(call.mask)
-    band, size, n = segment.mask(call.mask), call.rows(), q.shape[2]
+    band, n = segment.mask(call.mask), q.shape[2]
     i = torch.arange(n, device=q.device)[:, None] + segment.first
     j = torch.arange(segment.kept, device=q.device) + (segment.first - segment.offset)
-    out = []
-    for start in range(low, high, size):
-        rows = slice(start, min(start + size, high))
-        c, e = segment.reach(call.mask, range(rows.start, rows.stop))
-
-        edges = _edges(segment.sure(call.mask, range(rows.start, rows.stop)), c, e)
+    queries, keys, values = Shared(q), Shared(k), Shared(v)
+    cuts, out = _cuts(call, len(q), segment, low, high), []
+    for rows in cuts:
+        c, e = segment.reach(call.mask, rows)
+        edges = _edges(segment.sure(call.mask, rows), c, e)
 
         def block(
-            q: Tensor, k: Tensor, v: Tensor, rows: slice = rows, keys: slice = slice(c, e), edges: Edges = edges
+            q: Tensor,
+            k: Tensor,
+            v: Tensor,
+            at: slice = slice(rows.start, rows.stop),
+            seen: slice = slice(c, e),
+            edges: Edges = edges,
         ) -> Tensor:
-            return _rows(call, q, k, v, i[rows], j[None, keys], band.sees(i[rows], j[keys]), edges)
+            return _rows(call, q, k, v, i[at], j[None, seen], band.sees(i[at], j[seen]), edges)
 
-        out.append(again(block, q[:, :, rows], k[:, :, c:e], v[:, :, c:e], several=high - low > size))
+        inputs = queries.part(rows.start, rows.stop), keys.part(c, e), values.part(c, e)
+        out.append(again(block, *inputs, several=len(cuts) > 1))
     blind = (unseeing(q[:, :, rows], v.shape[-1]) for rows in (slice(low), slice(high, n)))
-    return torch.cat((next(blind), *out, next(blind)), 2)
+    return torch.cat((next(blind), *reversed(out), next(blind)), 2)
+
+
+def _cuts(call: Call, samples: int, segment: Segment, low: int, high: int) -> list[range]:
+    """The rows of each block, from the last: the fewer, the more keys they see, so that blocks are alike in size.
+
+    The largest come first, since what one leaves free between results has room for smaller ones only.
+    """
+    cuts, stop = [], high
+    while stop > low:
+        c, e = segment.reach(call.mask, range(max(stop - ROWS, low), stop))
+        cuts.append(range(max(stop - call.rows(samples, e - c), low), stop))
+        stop = cuts[-1].start
+    return cuts
 
 
 Edges = tuple[slice, ...]

@@ -11,6 +11,12 @@ from ropewalk.attention.masks import Mask, Segment, segments
 from ropewalk.positions import Positions, PositionsLike
 from ropewalk.protocol import Compose, PositionalEncoding, check_tokens
 
+ROWS = 256
+"""Query rows a block at most: enough for kernels to be at their best, few enough to skip nearly all that is masked."""
+
+SCORES = 2**21
+"""How many scores are worked on at once: 8 MiB in float32, and several times that is held."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -40,6 +46,19 @@ class Call:
         return self.memo["segments"]
 
     @property
+    def known(self) -> tuple[int, int] | None:
+        """Where the first query and the first key stand, if all others are known without looking to follow in a row.
+
+        For compilers, which cannot look. An exported graph is to run where our operators may not be.
+        """
+        if torch.compiler.is_exporting() or self.mask.prefix is not None:
+            return None
+        first, key_first = (
+            p.first if p.documents is None and p.valid is None else None for p in (self.positions, self.key_positions)
+        )
+        return None if first is None or key_first is None else (first, key_first)
+
+    @property
     def work(self) -> torch.dtype:
         """In which dtype to compute."""
         return torch.float64 if self.q.dtype == torch.float64 else torch.float32
@@ -50,10 +69,14 @@ class Call:
         k = self.k if key_at is None else self.encoding.key(self.k, key_at)
         return replace(self, q=self.encoding.query(self.q, at), k=k)
 
-    def rows(self, most: int = 2**22) -> int:
-        """How many query rows to work on at once: as asked, or so that a block has at most so many scores."""
-        each = self.q.shape[0] * self.q.shape[1] * max(self.k.shape[2], 1)
-        return self.block or max(min(256, most // each), 8)
+    def rows(self, samples: int | None = None, keys: int | None = None, most: int = SCORES) -> int:
+        """How many query rows to work on at once: as asked, or so that a block has about so many scores at most.
+
+        Products of few rows are slow, so below 32 rows a block may have twice as many.
+        """
+        samples, keys = self.q.shape[0] if samples is None else samples, self.k.shape[2] if keys is None else keys
+        fit = most // (samples * self.q.shape[1] * max(keys, 1))
+        return self.block or max(min(ROWS, fit), min(32, 2 * fit), 8)
 
 
 def parts(encoding: PositionalEncoding) -> list[PositionalEncoding]:
