@@ -31,6 +31,7 @@ from ropewalk import (
     explain,
 )
 from ropewalk.attention import flex
+from ropewalk.attention.call import Call
 from ropewalk.attention.masks import Mask, segments
 
 FAST = ["sdpa", "strip", "blocks"]
@@ -175,7 +176,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """FlexAttention as plain tensor operations, which warns that it is slow."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    monkeypatch.setattr(flex, "_kernel", lambda: flex_attention)
+    monkeypatch.setattr(flex, "_kernel", lambda device: flex_attention)
 
 
 def offered(encoding: PositionalEncoding) -> bool:
@@ -212,13 +213,26 @@ def test_flex_attention_of_the_same_hooks_is_the_reference(case: Case, monkeypat
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch deprecates its own
 def test_flex_attention_compiled() -> None:
-    q, k, v = torch.randn(1, 4, 200, 16), torch.randn(1, 2, 200, 16), torch.randn(1, 2, 200, 16)
+    """Also for a second length, for which PyTorch 2.13 would make one kernel for all and fail to build it."""
     torch._dynamo.reset()
     flex._kernel.cache_clear()
     with torch.no_grad():
-        for encoding in (RoPE(16), ALiBi(4), T5(4, std=1.0)):
-            found = attend(q, k, v, encoding, range(200), window=50, impl="flex")
-            close(found, attend(q, k, v, encoding, range(200), window=50, impl="reference"), torch.float32)
+        for n, encoding in ((200, RoPE(16)), (300, RoPE(16)), (200, T5(4, std=1.0)), (137, ALiBi(4))):
+            q, k, v = torch.randn(1, 4, n, 16), torch.randn(1, 2, n, 16), torch.randn(1, 2, n, 16)
+            found = attend(q, k, v, encoding, range(n), window=50, impl="flex")
+            close(found, attend(q, k, v, encoding, range(n), window=50, impl="reference"), torch.float32)
+
+
+def test_flex_attention_says_when_pytorch_will_compile_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo.exc import FailOnRecompileLimitHit
+
+    def full(*inputs: Any, **options: Any) -> Tensor:
+        raise FailOnRecompileLimitHit("recompile_limit reached")
+
+    monkeypatch.setattr(flex, "_kernel", lambda device: full)
+    q = torch.randn(1, 2, 9, 8)
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"give a higher .*recompile_limit, or take impl='auto'"):
+        attend(q, q, q, RoPE(8), range(9), impl="flex")
 
 
 def test_a_compiled_kernel_still_refuses_what_the_hook_refuses() -> None:
@@ -406,3 +420,67 @@ def test_training_in_blocks_keeps_no_scores(encoding: PositionalEncoding) -> Non
         attend(q, q, q, encoding, range(400), block=16, impl="reference")
     assert kept > 2 * before
     assert math.isfinite(float(kept))
+
+
+@pytest.mark.parametrize("options", [{}, {"key_positions": Positions(range(0, 600, 2))}], ids=["text", "gaps"])
+def test_blocks_are_alike_in_size_and_never_grow(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the C library finds no room for the next in what the last left, and the process grows several times over."""
+    sizes: list[int] = []
+    original = Shaw.score
+    monkeypatch.setattr(Shaw, "score", lambda self, s, *rest: sizes.append(s.numel()) or original(self, s, *rest))
+    monkeypatch.setattr(Call.rows, "__defaults__", (None, None, 2**15))
+    q, k = torch.randn(1, 4, 300, 16), torch.randn(1, 4, 300, 16)
+    attend(q, k, k, Shaw(16), range(300), **options)
+    assert len(sizes) > 2
+    assert max(sizes) <= 1.1 * sizes[0] <= 2 * 2**15
+    assert min(sizes[:-1]) >= sizes[0] / 2
+
+
+def test_parts_add_their_gradients_in_one_place_however_often() -> None:
+    """Twice through one graph, for some of the inputs only, and with a derivative of the gradient."""
+    shaw = Shaw(16, clip=3, std=1.0).double()
+    q, k, v = (t.requires_grad_() for t in torch.randn(3, 1, 2, 40, 16, dtype=torch.float64))
+    at = {"block": 7, "window": 11}
+    ours, exact = (attend(q, k, v, shaw, range(40), impl=impl, **at).square().sum() for impl in ("blocks", "reference"))
+    for wanted in ((q, k, v), (k,), (q, v, shaw.key_table), (q, k, v)):
+        found = torch.autograd.grad(ours, wanted, retain_graph=True)
+        for one, other in zip(found, torch.autograd.grad(exact, wanted, retain_graph=True), strict=True):
+            close(one, other)
+    second = []
+    for out in (ours, exact):
+        first = torch.autograd.grad(out, (q, k, v), create_graph=True)
+        second.append(torch.autograd.grad(sum(g.square().sum() for g in first), (q, k, v, shaw.value_table)))
+    for one, other in zip(*second, strict=True):
+        close(one, other)
+
+
+@pytest.mark.parametrize("encoding", [ALiBi(2), T5(2, std=1.0)], ids=lambda e: e.name)
+def test_gradients_of_gradients_are_refused_and_not_left_out(encoding: PositionalEncoding) -> None:
+    """A penalty on a gradient: autograd would take what the strip gives for a constant, and say nothing."""
+    q, k, v = (t.requires_grad_() for t in torch.randn(3, 1, 2, 9, 8))
+    out = attend(q, k, v, encoding, range(9), impl="strip")
+    (first,) = torch.autograd.grad(out.sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="impl='reference' has them"):
+        (out.sum() + first.square().sum()).backward()
+    with pytest.raises(RuntimeError, match="impl='reference' has them"):
+        torch.autograd.grad(first.square().sum(), (q, v), allow_unused=True)
+
+
+def test_autocast_does_not_lower_a_bias_of_ones_own() -> None:
+    """A hook that multiplies: on distances it is called outside of the kernels, but in the same arithmetic."""
+
+    class Network(PositionalEncoding):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+
+        def bias(self, h, i, j):
+            return 9 * self.net((j - i)[..., None] / 10.0)[..., 0] * (h + 1)
+
+    q, k, v = torch.randn(3, 1, 2, 40, 8)
+    network = Network()
+    exact = attend(q, k, v, network, range(40), impl="reference")
+    for impl in ("strip", "blocks", "reference"):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = attend(q, k, v, network, range(40), impl=impl)
+        close(found, exact, torch.float32)

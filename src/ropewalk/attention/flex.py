@@ -16,6 +16,7 @@ from torch import Tensor
 from ropewalk.attention.call import Call, acting
 from ropewalk.attention.masks import Mask
 from ropewalk.attention.sdpa import arithmetic
+from ropewalk.attention.strip import by_distance
 
 FAR = 2**24
 """How many distances are held at most."""
@@ -61,7 +62,7 @@ def run(call: Call) -> Tensor:
     q, k, v = (t.to(arithmetic(call)).contiguous() for t in (call.q, call.k, call.v))
     options = {"score_mod": score_mod(call), "block_mask": blocks, "scale": call.scale}
     with torch.autocast(q.device.type, enabled=False):
-        out: Tensor = _kernel()(q, k, v, **options, enable_gqa=q.shape[1] != k.shape[1])
+        out: Tensor = _compiled(q.device.type)(q, k, v, **options, enable_gqa=q.shape[1] != k.shape[1])
     return out.to(call.q.dtype)
 
 
@@ -81,12 +82,10 @@ def score_mod(call: Call) -> Score | None:
 def _distances(call: Call) -> tuple[int, Tensor]:
     """The lowest distance between any two positions, and the bias from there to the highest, `(heads, distances)`."""
     (first, last), (low, high) = call.positions.span(), call.key_positions.span()
-    d = torch.arange(low - last, high - first + 1, device=call.q.device)
-    heads = call.encoding.head_numbers(call.q.shape[1], call.q.device)[:, None]
-    values = call.encoding.bias(heads, (-d).clamp(min=0), d.clamp(min=0))
-    wanted = (len(heads), len(d))
-    values = torch.zeros(wanted, device=call.q.device) if values is None else values
-    return low - last, values.expand(wanted).to(call.work).contiguous()
+    values = by_distance(call, low - last, high - first)
+    if values is None:
+        values = torch.zeros(1, 1, device=call.q.device).expand(call.q.shape[1], high - first - low + last + 1)
+    return low - last, values.contiguous()
 
 
 def mask_mod(call: Call) -> Sees:
@@ -112,11 +111,29 @@ def mask_mod(call: Call) -> Sees:
     return sees
 
 
+def _compiled(device: str) -> Callable[..., Tensor]:
+    """The kernel, and a word to the user where PyTorch will compile no more of them."""
+    from torch._dynamo.exc import FailOnRecompileLimitHit
+
+    def call(*inputs: Any, **options: Any) -> Tensor:
+        try:
+            out: Tensor = _kernel(device)(*inputs, **options)
+        except FailOnRecompileLimitHit as error:
+            raise RuntimeError(
+                "PyTorch compiles FlexAttention for so many shapes and no more (on the CPU each length is one); "
+                "give a higher torch._dynamo.config.recompile_limit, or take impl='auto'"
+            ) from error
+        return out
+
+    return call
+
+
 @cache
-def _kernel() -> Callable[..., Any]:
+def _kernel(device: str) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)
+    # On the CPU what PyTorch 2.13 makes for lengths that vary may fail to build.
+    return torch.compile(flex_attention, dynamic=False if device == "cpu" else None, fullgraph=True)
 
 
 def _lookup(t: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from ropewalk.attention import traced
+from ropewalk.attention.banded import Strip, banded
 from ropewalk.attention.blocks import again
 from ropewalk.attention.call import Call, acting
 from ropewalk.attention.fused import fused
 from ropewalk.attention.masks import Segment, by_segment, visible
-from ropewalk.attention.strip import Strip, banded
+from ropewalk.positions import Positions
 
 
 def refuses(call: Call) -> str | None:
@@ -37,7 +41,9 @@ def run(call: Call) -> Tensor:
     """Whole segments where positions count up, else blocks of rows with a mask of booleans."""
     dtype = arithmetic(call)
     q, k, v = (t.to(dtype) for t in (call.q, call.k, call.v))
-    if call.segments is None:
+    if torch.compiler.is_compiling():
+        out = _traced(call, q, k, v)
+    elif call.segments is None:
         out = _masked(call, q, k, v)
     else:
         out = by_segment(q, k, v, call.segments, lambda q, k, v, segment: _whole(call, q, k, v, segment))
@@ -54,6 +60,17 @@ def _whole(call: Call, q: Tensor, k: Tensor, v: Tensor, segment: Segment) -> Ten
     return banded(q, k, v, zero, segment, call.mask, scale=call.scale, rows=call.rows())
 
 
+def _traced(call: Call, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What a graph can hold, by what is known of the positions without looking at them."""
+    known, causal = call.known, call.mask.causal
+    if known is not None and call.mask.window is None and (not causal or known[0] == known[1]):
+        traced.assert_in_a_row(call)
+        return fused(q, k, v, scale=call.scale, causal=causal)
+    if traced.refuses(call) is None and q.device.type != "cuda":  # whose kernels take masks of booleans well
+        return traced.run(replace(call, q=q, k=k, v=v), lambda *_: None)
+    return _masked(call, q, k, v)
+
+
 def _masked(call: Call, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     def rows(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
         blind = ~seen.any(-1, keepdim=True)  # the kernel may give anything for them
@@ -63,11 +80,12 @@ def _masked(call: Call, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if torch.compiler.is_compiling():  # one block, since a graph holds no loop over a length it does not know
         return rows(q, k, v, visible(call.positions, call.key_positions, call.mask))
     size, out = call.rows(), []
-    for start in range(0, q.shape[2], size):
-        here = slice(start, start + size)
+    parts: tuple[Tensor, ...] = torch.split(q, size, dim=2)  # unlike slices, they put their gradient together once
+    for number, here in enumerate(parts):
+        at = call.positions[number * size :][:size]
 
-        def block(q: Tensor, k: Tensor, v: Tensor, here: slice = here) -> Tensor:
-            return rows(q[:, :, here], k, v, visible(call.positions[here], call.key_positions, call.mask))
+        def block(q: Tensor, k: Tensor, v: Tensor, at: Positions = at) -> Tensor:
+            return rows(q, k, v, visible(at, call.key_positions, call.mask))
 
-        out.append(again(block, q, k, v, several=q.shape[2] > size))
+        out.append(again(block, here, k, v, several=q.shape[2] > size))
     return torch.cat(out, 2)
