@@ -23,25 +23,32 @@ class Patch:
     """Attributes of live objects that were set, in order, and what they were before."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._undo: list[Callable[[], None]] = []
+        self._owners: dict[int, Any] = {}
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute in the `__dict__` of a module, and remember what was there."""
-        self._undo.append((owner, name, owner.__dict__.get(name, _ABSENT)))
-        owner.__dict__[name] = value
+        self._owners[id(owner)] = owner
+        self.set_item(owner.__dict__, name, value)
+
+    def set_item(self, into: dict[str, Any], name: str, value: Any) -> None:
+        """Set an entry of a dict, and remember what was there."""
+        before = into.get(name, _ABSENT)
+        self.later(lambda: into.pop(name, None) if before is _ABSENT else into.__setitem__(name, before))
+        into[name] = value
+
+    def later(self, undo: Callable[[], Any]) -> None:
+        """Remember something else to do when all is put back."""
+        self._undo.append(undo)
 
     def undo(self) -> None:
         """Put everything back, the last first."""
         while self._undo:
-            owner, name, before = self._undo.pop()
-            if before is _ABSENT:
-                owner.__dict__.pop(name, None)
-            else:
-                owner.__dict__[name] = before
+            self._undo.pop()()
 
     def owners(self) -> list[Any]:
-        """What was touched, each once."""
-        return list({id(owner): owner for owner, _, _ in self._undo}.values())
+        """Modules that were touched, each once."""
+        return list(self._owners.values())
 
 
 class Rebinder:
