@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.attention import attend
+from ropewalk.hf import needs
 from ropewalk.hf.semantics import NotServedError
 from ropewalk.positions import Positions
 from ropewalk.protocol import PositionalEncoding
@@ -45,12 +46,10 @@ def register_attention(name: str, encoding: Encodings) -> None:
     Raises:
         ValueError: a name that is taken or has other signs; an encoding that acts on embeddings.
     """
-    from transformers import AttentionInterface
-
-    known = set(AttentionInterface().valid_keys())
+    known = needs.transformers().AttentionInterface._global_mapping
     if not name.replace("-", "").replace("_", "").isalnum() or "flash" in name or name == "eager":
         raise ValueError(f"a name is letters, digits, - and _, without 'flash' in it, and not 'eager', got {name!r}")
-    if name in known and not hasattr(AttentionInterface()[name], "ropewalk"):
+    if name in known and not hasattr(known[name], "ropewalk"):
         raise ValueError(f"transformers has an attention implementation {name!r} already; take another name")
     put(name, encoding)
 
@@ -104,7 +103,10 @@ def check(encoding: Any) -> None:
                     f"{one.label} acts on embeddings, before attention: add it to the embeddings of the model instead"
                 )
         elif isinstance(one, type) or not callable(one):
-            raise ValueError(f"encoding is an encoding such as ALiBi(heads=8), one for each layer, or a function of the layer's number, got {one!r}")
+            raise ValueError(
+                "encoding is an encoding such as ALiBi(heads=8), one for each layer, or a function of the layer's "
+                f"number, got {one!r}"
+            )
 
 
 def mask(
@@ -145,7 +147,7 @@ def mask(
         batch_size=batch_size,
         q_length=q_length,
         kv_length=kv_length,
-        q_offset=q_offset,
+        q_offset=q_offset,  # type: ignore[arg-type]  # a cache of fixed size gives a tensor
         kv_offset=kv_offset,
         mask_function=mask_function or causal_mask_function,
         attention_mask=attention_mask,
@@ -154,6 +156,7 @@ def mask(
         use_vmap=more.get("use_vmap", False),
         device=device,
     )
+    assert seen is not None  # since no skip is allowed
     index = (q_offset - kv_offset) + torch.arange(q_length, device=device)
     query_at = at[:, index.clamp(0, kv_length - 1)]
     return torch.where(seen, (query_at[:, None, :, None] << SHIFT) | at[:, None, None, :], UNSEEN)
@@ -161,19 +164,17 @@ def mask(
 
 def attention_of(encoding: Encodings) -> Callable[..., tuple[Tensor, None]]:
     """The function that computes attention with an encoding, as transformers calls it."""
-    made: dict[int, PositionalEncoding] = {}
+    made: dict[int, PositionalEncoding] = dict(enumerate(encoding)) if isinstance(encoding, Sequence) else {}
 
     def of_layer(module: nn.Module) -> PositionalEncoding:
         if isinstance(encoding, PositionalEncoding):
             return encoding
         number = getattr(module, "layer_idx", None)
-        if number is None:
+        if not isinstance(number, int):
             raise NotServedError(f"{type(module).__name__} does not know its number: give one encoding for all layers")
-        if isinstance(encoding, Sequence):
-            if number >= len(encoding):
-                raise ValueError(f"there are {len(encoding)} encodings, and this is layer {number}, counted from 0")
-            return encoding[number]
-        if number not in made:
+        if number not in made and isinstance(encoding, Sequence):
+            raise ValueError(f"there are {len(encoding)} encodings, and this is layer {number}, counted from 0")
+        if number not in made and not isinstance(encoding, Sequence):
             made[number] = encoding(number)
         return made[number]
 
@@ -230,7 +231,8 @@ def _attend(
                 q, k, v, encoding, keys[len(keys) - q.shape[2] :], key_positions=keys, causal=True, scale=scale
             )
         query_at = at[:, -q.shape[2] :]
-        seen = (valid[:, None] & (at[:, None] <= query_at[..., None]))[:, None]
+        rows = valid[:, -q.shape[2] :, None]  # of padding, which sees nothing
+        seen = (rows & valid[:, None] & (at[:, None] <= query_at[..., None]))[:, None]
         return _masked(encoding, q, k, v, query_at, at, seen, scale, dropout, module.training)
     seen = given != UNSEEN
     query_at = (given.amax(-1) >> SHIFT).clamp(min=0)[:, 0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from ropewalk.angles import cos_sin
 from ropewalk.extensions import Extension
 from ropewalk.hf.rebind import Patch
 from ropewalk.hf.semantics import Columns, NotServedError
+from ropewalk.hf.spectra import registered
 from ropewalk.plans import LayerPlan
 from ropewalk.readers import from_config
 from ropewalk.spectra import Spectrum
@@ -61,7 +63,7 @@ class Wanted:
             if self.spectrum.softmax_multiplier != 1:
                 raise NotServedError("a spectrum's softmax_multiplier is not put into a live model")
             return self.spectrum
-        plan = _plan(module, found)
+        plan = _plan(module, found, self.at_length)
         if self.extension is None:
             dynamic = plan.extension is not None and plan.extension.depends_on_length
             if dynamic and self.at_length is None:
@@ -86,7 +88,9 @@ class Wanted:
         return made
 
 
-def replace_tables(model: nn.Module, wanted: Wanted, keep_float32: bool, patch: Patch) -> tuple[dict[str, str], dict[str, str]]:
+def replace_tables(
+    model: nn.Module, wanted: Wanted, keep_float32: bool, patch: Patch
+) -> tuple[dict[str, str], dict[str, str]]:
     """Give the rotary modules of a model tables of other frequencies, exact at every position.
 
     Args:
@@ -127,10 +131,32 @@ def try_out(module: nn.Module, label: str) -> Tabled:
     Raises:
         NotServedError: nothing that is known here.
     """
-    buffer = getattr(module, f"{label}_{ENDING}" if label else ENDING)
+    name = f"{label}_{ENDING}" if label else ENDING
+    buffer = getattr(module, name)
     if buffer.dim() != 1 or buffer.device.type == "meta":
         raise NotServedError(f"its frequencies have shape {tuple(buffer.shape)} on {buffer.device}")
-    inv_freq = buffer.detach().to("cpu", torch.float64)
+    with _as_it_was(module):
+        return _try_out(module, label, name)
+
+
+@contextmanager
+def _as_it_was(module: nn.Module) -> Iterator[None]:
+    """Undo what running a module changes in it: frequencies that depend on the length are made anew, or in place."""
+    before, names = dict(module.__dict__), dict(module._buffers)
+    kept = {n: (b, b.clone()) for n, b in module._buffers.items() if b is not None}
+    try:
+        yield
+    finally:
+        module.__dict__.clear()
+        module.__dict__.update(before)
+        module._buffers.clear()
+        module._buffers.update(names)
+        for n, (buffer, values) in kept.items():
+            module._buffers[n] = buffer.copy_(values)
+
+
+def _try_out(module: nn.Module, label: str, name: str) -> Tabled:
+    buffer = getattr(module, name)
     options = {"layer_type": label} if label else {}
     x = torch.zeros(1, 1, 1, device=buffer.device)
 
@@ -143,6 +169,7 @@ def try_out(module: nn.Module, label: str) -> Tabled:
         got = run(line)
     except Exception as error:
         raise NotServedError(f"it does not take positions of shape (1, tokens): {error}") from None
+    inv_freq = getattr(module, name).detach().to("cpu", torch.float64)  # as it is after that
     cos, sin, complex_table = _parts(got)
     factor = float(cos.flatten()[0])
     angle = line[..., None].double() * inv_freq
@@ -196,21 +223,39 @@ def spread(t: Tensor, columns: Columns) -> Tensor:
     return t.repeat_interleave(2, dim=-1) if columns == "repeated" else t
 
 
-def _plan(module: nn.Module, found: Tabled) -> LayerPlan:
+def _plan(module: nn.Module, found: Tabled, at_length: int | None) -> LayerPlan:
     """What the configuration says about these layers, if that is what the module computes."""
     config = getattr(module, "config", None)
     if config is None:
         raise NotServedError("it keeps no configuration, from which its exact frequencies could be read")
+    said = config.to_dict()
+    own = _registered(said, found.label)
     try:
-        plan = from_config(config.to_dict())
+        plan = from_config(said)
     except ValueError as error:
         raise NotServedError(f"its configuration is not read: {error}") from None
     turning = [layer for layer in dict.fromkeys(plan.layers) if layer.kind == "rope"]
+    if own is not None:
+        turning = [replace(layer, extension=own) for layer in turning]
+    lengths = [at_length] if own is not None else [None, at_length]  # a dynamic one begins at the trained length
     for layer in sorted(turning, key=lambda layer: layer.label != found.label):
-        spectrum = layer.spectrum(precision="float32")
-        if spectrum is not None and _alike(spectrum, found):
+        spectra = (layer.spectrum(length=n, precision="float32") for n in lengths)
+        if any(s is not None and _alike(s, found) for s in spectra):
             return layer
     raise NotServedError("its frequencies are not those that its configuration says; give spectrum=…")
+
+
+def _registered(said: dict[str, Any], label: str) -> Extension | None:
+    """What `register_spectrum` put behind a rope_type, which is struck out of what the configuration says."""
+    block = said.get("rope_parameters") or {}
+    block = block.get(label, block) if label else block
+    own = registered(block.get("rope_type", ""))
+    if own is None:
+        return None
+    if isinstance(own, Spectrum):
+        raise NotServedError(f"rope_type {block['rope_type']!r} is a spectrum: give it as spectrum=…")
+    block["rope_type"] = "default"
+    return own
 
 
 def _alike(spectrum: Spectrum, found: Tabled) -> bool:

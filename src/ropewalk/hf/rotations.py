@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ropewalk.hf.probe import probe
+from ropewalk.hf.probing import probe
 from ropewalk.hf.semantics import NotServedError, Semantics, Signature
 from ropewalk.hf.serve import serve
 from ropewalk.hf.tables import Tables
@@ -26,6 +26,7 @@ class Rotations:
         self._known: dict[int, tuple[Function, Function | None]] = {}
 
     def __call__(self, function: Function) -> Function | None:
+        """What takes the place of a function, or None; each is tried once."""
         if id(function) not in self._known:
             self._known[id(function)] = (function, self._find(function))  # kept, so that its id is not given away
         return self._known[id(function)][1]
@@ -33,7 +34,7 @@ class Rotations:
     def _find(self, function: Function) -> Function | None:
         if not might_rotate(function):
             return None
-        name = f"{function.__module__.removeprefix('transformers.models.')}.{function.__qualname__}"
+        name = f"{function.__module__.removeprefix('transformers.models.')}.{_name(function)}"
         try:
             semantics = probe(function)
         except NotServedError as error:
@@ -44,11 +45,19 @@ class Rotations:
 
 
 def might_rotate(function: Function) -> bool:
-    """Whether to try it: a function of activations and tables that is not our own."""
-    if not isinstance(function, types.FunctionType) or function.__module__.startswith("ropewalk."):
+    """Whether to try it: a function of activations and tables that is not our own.
+
+    The package `kernels`, where it is installed, makes modules of functions that it may replace.
+    """
+    if not isinstance(function, types.FunctionType) and not hasattr(function, "kernel_layer_name"):
+        return False
+    if isinstance(function, type) or function.__module__.startswith("ropewalk."):
         return False
     try:
-        Signature.of(function)
+        return "self" not in Signature.of(function).names
     except (NotServedError, TypeError, ValueError):
         return False
-    return True
+
+
+def _name(function: Function) -> str:
+    return getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or type(function).__name__

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.extensions import Extension
+from ropewalk.hf import needs
 from ropewalk.spectra import Spectrum
 
 NATIVE = "default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "axial"
@@ -32,6 +33,7 @@ def register_spectrum(name: str, of: Extension | Spectrum, *, at_length: int | N
         ValueError: a name that is taken; an extension that depends on the length without `at_length`, or the reverse; a
             softmax_multiplier, which a `rope_type` cannot bring; in use, a spectrum of another number of pairs.
     """
+    needs.transformers()
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, RotaryEmbeddingConfigMixin
 
     if not isinstance(of, (Extension, Spectrum)):
@@ -39,8 +41,10 @@ def register_spectrum(name: str, of: Extension | Spectrum, *, at_length: int | N
     if not name.isidentifier() and not name.replace("-", "_").isidentifier():
         raise ValueError(f"a name is letters, digits, - and _, got {name!r}")
     if "dynamic" in name:
-        raise ValueError(f"transformers changes frequencies by itself where 'dynamic' is in a name: take another than {name!r}")
-    if name in ROPE_INIT_FUNCTIONS and not hasattr(ROPE_INIT_FUNCTIONS[name], "ropewalk") or name in NATIVE:
+        raise ValueError(
+            f"transformers changes frequencies by itself where 'dynamic' is in a name: take another than {name!r}"
+        )
+    if name in NATIVE or (name in ROPE_INIT_FUNCTIONS and registered(name) is None):
         raise ValueError(f"transformers has a rope_type {name!r} already; take another name")
     depends = isinstance(of, Extension) and of.depends_on_length
     if depends != (at_length is not None):
@@ -62,10 +66,17 @@ def unregister_spectrum(name: str) -> None:
     """
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, RotaryEmbeddingConfigMixin
 
-    if not hasattr(ROPE_INIT_FUNCTIONS.get(name), "ropewalk"):
+    if registered(name) is None:
         raise ValueError(f"{name!r} was not registered by register_spectrum")
     del ROPE_INIT_FUNCTIONS[name]
     delattr(RotaryEmbeddingConfigMixin, f"_validate_{name}_rope_parameters")
+
+
+def registered(name: str) -> Extension | Spectrum | None:
+    """What was registered under a name; None for transformers' own names and unknown ones."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    return getattr(ROPE_INIT_FUNCTIONS.get(name), "ropewalk", None)
 
 
 def _init(name: str, of: Extension | Spectrum, at_length: int | None) -> Callable[..., tuple[Tensor, float]]:

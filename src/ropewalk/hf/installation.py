@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from ropewalk.extensions import Extension
-from ropewalk.hf import attention
+from ropewalk.hf import attention, needs
 from ropewalk.hf.frequencies import Wanted, replace_tables
 from ropewalk.hf.rebind import Patch, Rebinder, rebind
 from ropewalk.hf.rotations import Rotations
@@ -118,7 +118,9 @@ def install(
     wanted = _wanted(exact, extension, spectrum, at_length)
     _check(model)
     if not rotate and encoding is None:
-        raise ValueError("rotate=False is for another encoding in place of the rotation: give encoding=…, if only NoPE()")
+        raise ValueError(
+            "rotate=False is for another encoding in place of the rotation: give encoding=…, if only NoPE()"
+        )
     if encoding is not None:
         attention.check(encoding)
         _check_attention(model)
@@ -138,7 +140,7 @@ def install(
                 raise _no_frequencies(model, more)
             left.update(more)
         held = None if encoding is None else _put_encoding(model, encoding, patch)
-        count = len(patch.owners())
+        count = len(patch.modules())
         made = Installation(model, rotations.replaced, frequencies, left, held, count, patch)
         patch.set(model, MARK, made)
     except BaseException:
@@ -166,7 +168,9 @@ def _wanted(
         raise ValueError("extension and spectrum both say what the frequencies are: give one")
     for what, given, kind in (("extension", extension, Extension), ("spectrum", spectrum, Spectrum)):
         if given is not None and not isinstance(given, kind):
-            raise ValueError(f"{what} is {'an Extension such as YaRN(…)' if extension else 'a Spectrum'}, got {given!r}")
+            raise ValueError(
+                f"{what} is {'an Extension such as YaRN(…)' if extension else 'a Spectrum'}, got {given!r}"
+            )
     if extension is not None and extension.depends_on_length and at_length is None:
         raise ValueError(f"{type(extension).__name__} depends on the length of the text: give at_length=…")
     if exact or extension is not None or spectrum is not None:
@@ -177,25 +181,14 @@ def _wanted(
 
 
 def _check(model: Any) -> None:
-    transformers = needs()
-    if not isinstance(model, nn.Module) or not any(isinstance(m, transformers.PreTrainedModel) for m in model.modules()):
+    transformers = needs.transformers()
+    if not isinstance(model, nn.Module) or not any(
+        isinstance(m, transformers.PreTrainedModel) for m in model.modules()
+    ):
         raise ValueError(f"install takes a model of transformers, got {type(model).__name__}")
     for module in model.modules():
         if MARK in module.__dict__:
             raise ValueError(f"ropewalk is installed in this {type(module).__name__} already: call uninstall() first")
-
-
-def needs() -> Any:
-    """The package transformers.
-
-    Raises:
-        ImportError: it is not there, with the line that brings it.
-    """
-    try:
-        import transformers
-    except ImportError:
-        raise ImportError("ropewalk.hf needs transformers: pip install 'ropewalk[hf]'") from None
-    return transformers
 
 
 def _named(model: nn.Module) -> str:
@@ -225,7 +218,7 @@ def _check_attention(model: nn.Module) -> None:
 
 def _inner(model: nn.Module) -> Any:
     """The outermost part that is transformers' own."""
-    return next(m for m in model.modules() if isinstance(m, needs().PreTrainedModel))
+    return next(m for m in model.modules() if isinstance(m, needs.transformers().PreTrainedModel))
 
 
 def _put_encoding(model: nn.Module, encoding: attention.Encodings, patch: Patch) -> nn.Module:
@@ -233,17 +226,18 @@ def _put_encoding(model: nn.Module, encoding: attention.Encodings, patch: Patch)
     inner = _inner(model)
     layers = inner.config.get_text_config().num_hidden_layers
     held: nn.Module
+    each: attention.Encodings
     if isinstance(encoding, PositionalEncoding):
         held, each = encoding, encoding
     else:
-        made = [encoding[i] for i in range(len(encoding))] if isinstance(encoding, Sequence) else [encoding(i) for i in range(layers)]
-        attention.check(made)
-        if len(made) != layers:
-            raise ValueError(f"this model has {layers} layers, and there are {len(made)} encodings")
-        held, each = nn.ModuleList(made), made
+        each = list(encoding) if isinstance(encoding, Sequence) else [encoding(i) for i in range(layers)]
+        attention.check(each)
+        if len(each) != layers:
+            raise ValueError(f"this model has {layers} layers, and there are {len(each)} encodings")
+        held = nn.ModuleList(each)
     name = attention.fresh_name()
     attention.put(name, each)
-    patch.later(lambda: attention.take_out(name))
+    patch.finally_(lambda: attention.take_out(name))
     # Models built from one configuration share it, so this one gets a copy, in all of its modules.
     memo: dict[int, Any] = {}
     config = copy.deepcopy(inner.config, memo)
@@ -252,7 +246,7 @@ def _put_encoding(model: nn.Module, encoding: attention.Encodings, patch: Patch)
         own = module.__dict__.get("config")
         if id(own) in memo:
             patch.set(module, "config", memo[id(own)])
-    patch.set_item(inner._modules, ENCODING, held)
+    patch.set(inner, ENCODING, held, among="_modules")
     first = next(inner.parameters(), None)
     if first is not None and first.device.type != "meta":
         held.to(first.device)
