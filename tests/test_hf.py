@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 import types
@@ -970,3 +971,22 @@ def test_a_rope_type_brings_no_softmax_multiplier() -> None:
             llama(rope_parameters={**PLAIN, "rope_type": "sharp"})
     finally:
         hf.unregister_spectrum("sharp")
+
+
+# What the document shows
+
+
+def test_the_code_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "transformers.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    try:
+        exec("".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S)), found)
+        by_distance = logits(found["other"], found["ids"])
+    finally:
+        hf.unregister_spectrum("stretched")
+        hf.unregister_attention("by-distance")
+    assert "rotation     llama.modeling_llama.apply_rotary_pos_emb: half; tables doubled" in capsys.readouterr().out
+    assert (found["exact"] - found["stock"]).abs().max() < 1e-5
+    assert len({float(found[n][0, -1, 0]) for n in ("stock", "stretched", "longer", "slower")}) == 4
+    assert set(found["learned"]) == {"0.table", "1.table"}
+    assert (by_distance - logits(found["saved"], found["ids"])).abs().max() > 1e-4
