@@ -982,6 +982,7 @@ def test_the_code_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> No
     try:
         exec("".join(re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S)), found)
         by_distance = logits(found["other"], found["ids"])
+        found["other"].set_attn_implementation("sdpa")
     finally:
         hf.unregister_spectrum("stretched")
         hf.unregister_attention("by-distance")
@@ -989,4 +990,4 @@ def test_the_code_of_the_document_runs(capsys: pytest.CaptureFixture[str]) -> No
     assert (found["exact"] - found["stock"]).abs().max() < 1e-5
     assert len({float(found[n][0, -1, 0]) for n in ("stock", "stretched", "longer", "slower")}) == 4
     assert set(found["learned"]) == {"0.table", "1.table"}
-    assert (by_distance - logits(found["saved"], found["ids"])).abs().max() > 1e-4
+    assert (by_distance - logits(found["other"], found["ids"])).abs().max() > 1e-4, "without a name for attention"
