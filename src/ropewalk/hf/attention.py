@@ -43,6 +43,15 @@ def register_attention(name: str, encoding: Encodings) -> None:
         encoding: one for all layers, or one for each. Learned parameters are the encoding's own: give
             `encoding.parameters()` to the optimizer and save its `state_dict()` beside the model.
 
+    >>> import transformers
+    >>> from ropewalk import ALiBi
+    >>> register_attention("by-distance", ALiBi(heads=2))
+    >>> config = transformers.LlamaConfig(hidden_size=16, num_attention_heads=2, num_hidden_layers=1, vocab_size=9)
+    >>> model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="by-distance")
+    >>> model(torch.tensor([[1, 2, 3]])).logits.shape
+    torch.Size([1, 3, 9])
+    >>> unregister_attention("by-distance")
+
     Raises:
         ValueError: a name that is taken or has other signs; an encoding that acts on embeddings.
     """

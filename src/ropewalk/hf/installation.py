@@ -104,12 +104,14 @@ def install(
         rotate: False leaves queries and keys unrotated, so that `encoding` alone says where tokens stand.
         impl: as in `rotate`.
 
-    >>> import torch, transformers                                                    # doctest: +SKIP
-    >>> from ropewalk import hf, YaRN
-    >>> model = transformers.AutoModelForCausalLM.from_pretrained("some/model")       # doctest: +SKIP
-    >>> with hf.install(model, extension=YaRN(factor=4, original_length=8192)) as installed:  # doctest: +SKIP
+    >>> import torch, transformers
+    >>> sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    >>> model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
+    >>> with install(model, exact=True) as installed:
     ...     print(installed)
-    ...     model.generate(...)
+    ropewalk installed in LlamaForCausalLM, 3 modules
+      rotation     llama.modeling_llama.apply_rotary_pos_emb: half; tables doubled
+      frequencies  model.rotary_emb: Spectrum(8 pairs, inv_freq 1 … 0.000316228), exact
 
     Raises:
         ValueError: not such a model, or ropewalk is in it already; choices that exclude one another.

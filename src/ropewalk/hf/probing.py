@@ -69,7 +69,18 @@ class Trial:
 
 
 def probe(function: Callable[..., Any]) -> Semantics:
-    """Which semantics a rotation function has.
+    """Which semantics a rotation function has: it is called with random numbers, and judged by its results.
+
+    Args:
+        function: takes queries, or queries and keys (and values), and cos and sin (or one table of both), under the
+            names that transformers uses, such as `q`, `k`, `cos`, `sin`, `freqs_cis`.
+
+    >>> def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
+    ...     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    ...     swap = lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    ...     return q * cos + swap(q) * sin, k * cos + swap(k) * sin
+    >>> print(probe(apply_rotary_pos_emb))
+    interleaved; tables repeated
 
     Raises:
         NotServedError: none that ropewalk serves.

@@ -29,6 +29,16 @@ def register_spectrum(name: str, of: Extension | Spectrum, *, at_length: int | N
         of: an extension such as `YaRN(factor=4, original_length=8192)`, or a spectrum as it is.
         at_length: for an extension that depends on the length of the text: that length, chosen beforehand.
 
+    >>> import transformers
+    >>> from ropewalk import Linear
+    >>> register_spectrum("slower", Linear(factor=2))
+    >>> rope = {"rope_type": "slower", "rope_theta": 10_000.0}
+    >>> sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    >>> config = transformers.LlamaConfig(**sizes, rope_parameters=rope)
+    >>> transformers.LlamaModel(config).rotary_emb.inv_freq[:2]
+    tensor([0.5000, 0.0500])
+    >>> unregister_spectrum("slower")
+
     Raises:
         ValueError: a name that is taken; an extension that depends on the length without `at_length`, or the reverse; a
             softmax_multiplier, which a `rope_type` cannot bring; in use, a spectrum of another number of pairs.
