@@ -450,13 +450,15 @@ def test_what_takes_its_place_takes_every_way_of_calling() -> None:
 
 
 def test_a_table_changed_in_place_or_untied_is_noticed() -> None:
-    ours, q = serve(plain()), torch.randn(1, 2, 7, 8)
-    cos, sin = (torch.cat((t, t), -1) for t in torch.randn(2, 1, 7, 4))
+    stock = plain(pairwise)  # its columns are copied out of the table
+    ours, q = serve(stock), torch.randn(1, 2, 7, 8)
+    cos, sin = (t.repeat_interleave(2, -1) for t in torch.randn(2, 1, 7, 4))
     ours(q, q, cos, sin)
     cos *= 2
-    torch.testing.assert_close(ours(q, q, cos, sin), plain()(q, q, cos, sin), rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="each pair with two equal columns"):
-        serve(plain())(q, q, torch.randn(1, 7, 8), sin)
+    torch.testing.assert_close(ours(q, q, cos, sin), stock(q, q, cos, sin), rtol=0, atol=1e-5)
+    for function in (stock, plain()):
+        with pytest.raises(ValueError, match="each pair with two equal columns"):
+            serve(function)(q, q, torch.randn(1, 7, 8), sin)
 
 
 def test_tables_that_learn_get_their_gradient() -> None:

@@ -10,7 +10,7 @@ Wants transformers 5 or later: `pip install 'ropewalk[hf]'`.
 
 from __future__ import annotations
 
-from ropewalk.hf.attention import register_attention, unregister_attention
+from ropewalk.hf.implementations import register_attention, unregister_attention
 from ropewalk.hf.installation import Installation, install, uninstall
 from ropewalk.hf.probing import probe
 from ropewalk.hf.semantics import NotServedError, Semantics

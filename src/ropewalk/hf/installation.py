@@ -10,7 +10,8 @@ from typing import Any
 from torch import nn
 
 from ropewalk.extensions import Extension
-from ropewalk.hf import attention, needs
+from ropewalk.hf import implementations, needs
+from ropewalk.hf.attention import Encodings
 from ropewalk.hf.frequencies import Wanted, replace_tables
 from ropewalk.hf.rebind import Patch, Rebinder, rebind
 from ropewalk.hf.rotations import Rotations
@@ -78,7 +79,7 @@ def install(
     extension: Extension | None = None,
     spectrum: Spectrum | None = None,
     at_length: int | None = None,
-    encoding: attention.Encodings | None = None,
+    encoding: Encodings | None = None,
     rotate: bool = True,
     impl: Impl = "auto",
 ) -> Installation:
@@ -124,7 +125,7 @@ def install(
             "rotate=False is for another encoding in place of the rotation: give encoding=…, if only NoPE()"
         )
     if encoding is not None:
-        attention.check(encoding)
+        implementations.check(encoding)
         _check_attention(model)
     patch = Patch()
     try:
@@ -223,23 +224,23 @@ def _inner(model: nn.Module) -> Any:
     return next(m for m in model.modules() if isinstance(m, needs.transformers().PreTrainedModel))
 
 
-def _put_encoding(model: nn.Module, encoding: attention.Encodings, patch: Patch) -> nn.Module:
+def _put_encoding(model: nn.Module, encoding: Encodings, patch: Patch) -> nn.Module:
     """Let attention use an encoding, by an implementation of its own under a name that only this model has."""
     inner = _inner(model)
     layers = inner.config.get_text_config().num_hidden_layers
     held: nn.Module
-    each: attention.Encodings
+    each: Encodings
     if isinstance(encoding, PositionalEncoding):
         held, each = encoding, encoding
     else:
         each = list(encoding) if isinstance(encoding, Sequence) else [encoding(i) for i in range(layers)]
-        attention.check(each)
+        implementations.check(each)
         if len(each) != layers:
             raise ValueError(f"this model has {layers} layers, and there are {len(each)} encodings")
         held = nn.ModuleList(each)
-    name = attention.fresh_name()
-    attention.put(name, each)
-    patch.finally_(lambda: attention.take_out(name))
+    name = implementations.fresh_name()
+    implementations.put(name, each)
+    patch.finally_(lambda: implementations.take_out(name))
     # Models built from one configuration share it, so this one gets a copy, in all of its modules.
     memo: dict[int, Any] = {}
     config = copy.deepcopy(inner.config, memo)
