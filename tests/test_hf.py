@@ -287,6 +287,10 @@ def partial(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int =
     return tuple(torch.cat((x[..., :width] * cos + half(x[..., :width]) * sin, x[..., width:]), -1) for x in (q, k))
 
 
+def times(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1, factor: float = 1.0) -> Any:
+    return tuple(x * factor for x in partial(q, k, cos, sin, unsqueeze_dim))
+
+
 def emitted(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
     cos, sin = (t.chunk(2, dim=-1)[0].unsqueeze(unsqueeze_dim) for t in (cos, sin))
     parts = [(x[..., 0::2], x[..., 1::2]) for x in (q, k)]
@@ -443,6 +447,9 @@ def test_what_takes_its_place_takes_every_way_of_calling() -> None:
         ours(q, k, cos, sin, unsqueeze_dim=-2),
     ):
         torch.testing.assert_close(got, wanted, rtol=0, atol=1e-5)
+    longer = serve(times)
+    torch.testing.assert_close(longer(q, k, cos, sin, 2), wanted, rtol=0, atol=1e-5)
+    assert torch.equal(longer(q, k, cos, sin, 2, factor=3.0)[0], 3 * wanted[0]), "a manner that was not tried is theirs"
     with pytest.raises(RuntimeError):  # the message of the function itself: its tables are too narrow
         serve(plain())(q, k, cos, sin, 2)
     inverse = serve(plain(), turns=False)
@@ -471,6 +478,10 @@ def test_tables_that_learn_get_their_gradient() -> None:
         found.append(angle.grad.clone())
         angle.grad = None
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+    ours, table = serve(plain()), torch.randn(1, 7, 4).repeat(1, 1, 2).bfloat16().requires_grad_()
+    with torch.no_grad():
+        ours(q, q, table, table)
+    assert ours(q, q, table, table)[0].requires_grad, "what was remembered without gradients does not serve here"
 
 
 # Finding the call
