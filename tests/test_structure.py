@@ -53,7 +53,6 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "hf": {
         "angles",
         "attention",
-        "encodings",
         "extensions",
         "plans",
         "positions",
