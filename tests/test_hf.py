@@ -599,6 +599,12 @@ def test_an_extension_put_into_a_live_model_is_transformers_own(block: Any, exte
     assert (plain_logits - wanted).abs().max() > 0.02
     with hf.install(theirs, exact=True, at_length=length):  # read from the configuration
         torch.testing.assert_close(logits(theirs, **more), wanted, rtol=0, atol=1e-3)
+    rotary = theirs.model.rotary_emb
+    kept = dict(vars(rotary)), dict(rotary._buffers), rotary.inv_freq.clone()
+    hf.install(theirs, exact=True, at_length=length).uninstall()
+    assert vars(rotary) == kept[0], "a trial leaves a module as it was, also one that changes when it runs"
+    assert rotary.inv_freq is kept[1]["inv_freq"]
+    assert torch.equal(rotary.inv_freq, kept[2])
     with hf.install(theirs, spectrum=rw.geometric(16)):
         torch.testing.assert_close(logits(theirs, **more), plain_logits, rtol=0, atol=1e-3)
 
@@ -736,7 +742,7 @@ def test_a_missing_transformers_names_the_line_that_brings_it() -> None:
 SCORES: dict[str, Callable[[], Any]] = {
     "alibi": lambda: rw.ALiBi(4),
     "t5": lambda: rw.T5(4, std=1.0),
-    "fire": lambda: rw.FIRE(4),
+    "fire": lambda: rw.FIRE(4, threshold=2.0),  # which knows where a query stands, not only how far a key is
     "kerple": lambda: rw.KERPLE(4),
     "relative-bias": lambda: rw.RelativeBias(length=64, heads=4, std=1.0),
     "shaw": lambda: rw.Shaw(16, std=1.0),
@@ -773,6 +779,8 @@ def test_any_encoding_serves_as_attention(name: str) -> None:
         assert installed.encoding is model.ropewalk_encoding
         assert model.config is not config
     assert same_state(before, state(model))
+    names = {*transformers.AttentionInterface._global_mapping, *transformers.AttentionMaskInterface._global_mapping}
+    assert not [n for n in names if n.startswith("ropewalk")]
     stock = logits(model)
     assert (whole - stock).abs().max() > 1e-3, "the encoding was used"
 
@@ -799,7 +807,7 @@ def test_sliding_windows_and_packed_texts_keep_their_masks() -> None:
         stock = logits(each, use_cache=False, **more)
         with hf.install(each, encoding=rw.RoPE(16), rotate=False):
             torch.testing.assert_close(logits(each, use_cache=False, **more), stock, rtol=0, atol=2e-5)
-    with hf.install(whole, encoding=rw.FIRE(4), rotate=False):  # a packed text is what it is alone
+    with hf.install(whole, encoding=rw.FIRE(4, threshold=2.0), rotate=False):  # a packed text is what it is alone
         both, alone = logits(whole, use_cache=False, position_ids=packed), logits(whole, IDS[:, 5:])
         torch.testing.assert_close(both[:, 5:], alone, rtol=0, atol=2e-5)
 
@@ -852,6 +860,17 @@ def _causal() -> Any:
     from transformers.masking_utils import causal_mask_function
 
     return causal_mask_function
+
+
+def test_the_softmax_multiplier_of_an_encoding_counts() -> None:
+    from ropewalk.hf.attention import attention_of, mask
+
+    rope = rw.RoPE(16, extension=rw.YaRN(4, 128, softmax_mscale=1.0))
+    q, k = torch.randn(1, 4, 6, 16), torch.randn(1, 2, 6, 16)
+    given = mask(1, 6, 6, mask_function=_causal())
+    for scaling in (None, 0.25):
+        out, _ = attention_of(rope)(nn.Identity(), q, k, k, given, scaling=scaling)
+        torch.testing.assert_close(out.transpose(1, 2), rw.attend(q, k, k, rope, torch.arange(6)), rtol=0, atol=1e-5)
 
 
 def test_attention_refuses_what_an_encoding_would_leave_out() -> None:

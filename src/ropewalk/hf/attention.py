@@ -138,13 +138,12 @@ def _attend(
             f"{type(module).__name__} was given {what}, which does not say where tokens stand; "
             "give attention_mask as a tokenizer does, (batch, tokens)"
         )
-    # Positions of one's own serve where all keys are at hand; a cache holds earlier ones, of which they say nothing.
-    own = position_ids if position_ids is not None and position_ids.shape[-1] == k.shape[2] == q.shape[2] else None
-    own = None if own is None else own.reshape(-1, own.shape[-1])[: q.shape[0]] if own.dim() < 3 else None
+    own = _own(position_ids, q, k)
     if given.shape[2] == 1 and q.shape[2] > 1:
         at = given[:, 0, 0]
         valid = at != UNSEEN
-        at = at.clamp(min=0) if own is None else own.expand(len(at), -1)
+        at = _prefer(own, at.clamp(min=0), valid)
+        valid = valid.expand(at.shape)
         if not dropout:
             keys = _positions(at, valid)
             return attend(
@@ -155,11 +154,22 @@ def _attend(
         seen = (rows & valid[:, None] & (at[:, None] <= query_at[..., None]))[:, None]
         return _masked(encoding, q, k, v, query_at, at, seen, scale, dropout, module.training)
     seen = given != UNSEEN
-    query_at = (given.amax(-1) >> SHIFT).clamp(min=0)[:, 0]
-    at = torch.where(seen, given & (2**SHIFT - 1), 0).amax(-2)[:, 0]
-    if own is not None:
-        query_at = at = own.expand(len(at), -1)
+    valid = seen.any(-2)[:, 0]
+    query_at = _prefer(own, (given.amax(-1) >> SHIFT).clamp(min=0)[:, 0], valid)
+    at = _prefer(own, torch.where(seen, given & (2**SHIFT - 1), 0).amax(-2)[:, 0], valid)
     return _masked(encoding, q, k, v, query_at, at, seen, scale, dropout, module.training)
+
+
+def _own(position_ids: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """The positions that a model was given, if they are those of all keys; of a cache's they say nothing."""
+    if position_ids is None or position_ids.dim() > 2 or not position_ids.shape[-1] == k.shape[2] == q.shape[2]:
+        return None
+    return position_ids.reshape(-1, position_ids.shape[-1])
+
+
+def _prefer(own: Tensor | None, at: Tensor, valid: Tensor) -> Tensor:
+    """A model's own positions for rows without padding; where there is some, models count it along if nobody tells."""
+    return at if own is None else torch.where(valid.all(-1, keepdim=True), own, at)
 
 
 def _positions(at: Tensor, valid: Tensor) -> Positions:
