@@ -64,7 +64,8 @@ def model(cell: Cell) -> LlamaForCausalLM:
     """Llama of transformers, 6 layers of width 512, 8 heads of 64 channels on 2 key heads, random weights.
 
     As initialised, the scores of a model are so close to zero that its logits hardly depend on positions, and no check
-    of results would see a rotation that is wrong. So query and key projections are drawn wider.
+    of results would see a rotation that is wrong. So query and key projections are drawn wider. Only the weights are
+    cast, as `from_pretrained` does: frequencies in bfloat16 would be wrong by more than all rounding together.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -85,7 +86,9 @@ def model(cell: Cell) -> LlamaForCausalLM:
         for name, weight in made.named_parameters():
             if name.endswith(("q_proj.weight", "k_proj.weight")):
                 weight.normal_(std=SHARPNESS * WIDTH**-0.5)
-    return made.to(device=cell.device, dtype=cell.torch_dtype)
+    for weight in made.parameters():
+        weight.data = weight.data.to(cell.torch_dtype)
+    return made.to(device=cell.device)
 
 
 def tokens(cell: Cell) -> Tensor:

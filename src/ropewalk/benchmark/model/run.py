@@ -24,7 +24,7 @@ PARTS = ("prefill", "decode")
 
 MODES = ("eager", "compiled")
 
-ROUNDINGS = {"float32": 64, "bfloat16": 8}
+ROUNDINGS = {"float32": 64, "bfloat16": 16}
 """By how many units in the last place of the largest a logit may be off: several times what the stock model is."""
 
 
