@@ -22,7 +22,7 @@ import checkpoints
 from checkpoints import CONFIG
 from ropewalk import Linear, YaRN
 from ropewalk.cli import extending, main
-from ropewalk.lab.checkpoint import extend, needle, open_checkpoint, perplexity, trials
+from ropewalk.lab.checkpoint import extend, needle, open_checkpoint, passkey, perplexity, trials
 from ropewalk.lab.checkpoint.extend import Setting
 from ropewalk.lab.checkpoint.intervals import FEWEST, Interval, Losses, buckets
 from ropewalk.lab.checkpoint.perplexity import losses
@@ -519,13 +519,13 @@ def test_the_examples_run_with_a_small_model(tiny: Path, tmp_path: Path, monkeyp
 def test_the_needle_is_scored_as_if_every_prompt_were_read_alone(tiny: Path) -> None:
     here = setting(tiny, length=320, tries=("none",))
     model, tokens = here.checkpoint.model(), here.checkpoint.tokens()
-    (hunt,) = needle.hunts(tokens, here.windows, seed=5)
-    assert len(set(map(tuple, (c.tolist() for c in hunt.choices)))) == needle.CHOICES
+    (hunt,) = passkey.hunts(tokens, here.windows, seed=5)
+    assert len(set(map(tuple, (c.tolist() for c in hunt.choices)))) == passkey.CHOICES
     told: list[float] = []
     sizes = (160, 320)
-    cells = needle.seek(model, hunt, sizes, chunk=50, step=told.append)
+    cells = passkey.seek(model, hunt, sizes, chunk=50, step=told.append)
     assert sum(told) == pytest.approx(1, rel=0.02)
-    assert [(c.length, c.depth) for c in cells] == [(n, d) for n in sizes for d in needle.DEPTHS]
+    assert [(c.length, c.depth) for c in cells] == [(n, d) for n in sizes for d in passkey.DEPTHS]
     for cell in cells:
         rest = cell.length - len(hunt.hidden) - len(hunt.asked) - len(hunt.choices[0])
         at = round(cell.depth * rest)
@@ -545,13 +545,13 @@ def test_the_needle_is_scored_as_if_every_prompt_were_read_alone(tiny: Path) -> 
 def test_the_text_holds_the_key_and_its_answer(tiny: Path) -> None:
     here = setting(tiny, length=320, windows=2)
     tokens = here.checkpoint.tokens()
-    one, two = needle.hunts(tokens, here.windows, seed=5)
+    one, two = passkey.hunts(tokens, here.windows, seed=5)
     key = tokens.tokenizer.decode(one.choices[0].tolist())
     assert tokens.tokenizer.decode(one.hidden.tolist()).count(key.strip()) == 2
     assert 10_000 <= int(key) < 100_000
     assert tokens.tokenizer.decode(one.asked.tolist()).endswith("The pass key is")
     assert one.choices[0].tolist() != two.choices[0].tolist()
-    assert needle.hunts(tokens, here.windows, seed=6)[0].choices[0].tolist() != one.choices[0].tolist()
+    assert passkey.hunts(tokens, here.windows, seed=6)[0].choices[0].tolist() != one.choices[0].tolist()
 
 
 def test_lengths_at_which_an_extension_differs_share_nothing(tiny: Path) -> None:
@@ -571,7 +571,7 @@ def test_the_command_looks_for_the_needle(tiny: Path, book: Path, tmp_path: Path
     assert found["schema"] == "ropewalk.extend.needle/1"
     assert found["lengths"] == [104, 208, 416, 832]
     (first, *_) = found["tries"]
-    assert len(first["cells"]) == 4 * len(needle.DEPTHS)
+    assert len(first["cells"]) == 4 * len(passkey.DEPTHS)
     assert all(0 <= c["share"] <= 1 and c["found"] in (0, 0.5, 1) for c in first["cells"])
     result = run(*args)
     assert "2 of 2 results are there from before" in result.stderr
