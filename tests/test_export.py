@@ -29,6 +29,7 @@ from ropewalk.cli import main
 from ropewalk.lab.checkpoint import export as exporting
 from ropewalk.lab.checkpoint import open_checkpoint
 from ropewalk.lab.checkpoint.writer import whole_or_not_at_all, write
+from ropewalk.version import __version__
 
 JAPANESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 
@@ -123,9 +124,42 @@ def test_the_header_says_what_it_is(model: Path, tmp_path: Path) -> None:
     with safe_open(out, framework="pt") as file:
         metadata = file.metadata()
     assert metadata["format"] == "pt"
-    assert metadata["layout"] == "interleaved"
-    assert (metadata["source"], metadata["source_kind"], metadata["model_type"]) == ("model", "safetensors", "llama")
-    assert metadata["made_by"].startswith("ropewalk ")
+    told = {name.removeprefix("ropewalk."): text for name, text in metadata.items() if name.startswith("ropewalk.")}
+    assert told == {
+        "layout": "interleaved",
+        "source": "model",
+        "source_kind": "safetensors",
+        "model_type": "llama",
+        "version": __version__,
+    }
+
+
+def test_what_was_exported_is_read_in_its_layout(model: Path, tmp_path: Path) -> None:
+    """The type of the model says half; the file's header says what it is."""
+    there = tmp_path / "interleaved"
+    there.mkdir()
+    shutil.copy(model / "config.json", there)
+    command(model, there / "model.safetensors", "--to", "interleaved")
+    again = open_checkpoint(there)
+    assert exporting.layout_of(again.plan) == "interleaved"
+    ids = torch.arange(20)[None]
+    one, other = (m.logits(m(ids)) for m in (open_checkpoint(model).model(), again.model()))
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * float(one.abs().max()))
+    assert "already" in command(there, tmp_path / "out.safetensors", "--to", "interleaved", code=2).stderr
+    command(there, tmp_path / "half.safetensors", "--to", "half")
+    before, after = load_file(model / "model.safetensors"), load_file(tmp_path / "half.safetensors")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_shards_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    model = checkpoints.folder(tmp_path / "model", shards=2)
+    for n, layout in ((1, "half"), (2, "interleaved")):
+        path = model / f"model-{n}.safetensors"
+        save_file(load_file(path), path, metadata={"ropewalk.layout": layout})
+    result = command(model, tmp_path / "out.safetensors", "--to", "half", code=1)
+    assert "says that its layout is 'interleaved'; another file says half" in result.stderr
 
 
 def test_layers_that_do_not_turn_stay(tmp_path: Path) -> None:

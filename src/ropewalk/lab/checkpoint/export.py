@@ -6,7 +6,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ropewalk.lab.checkpoint.files import Checkpoint
 from ropewalk.lab.checkpoint.llama import load
-from ropewalk.lab.checkpoint.safetensors import SafetensorsWeights
+from ropewalk.lab.checkpoint.safetensors import LAYOUT, SafetensorsWeights
 from ropewalk.lab.checkpoint.weights import Weights
-from ropewalk.lab.checkpoint.writer import NAMES, size_of, whole_or_not_at_all, write
+from ropewalk.lab.checkpoint.writer import size_of, whole_or_not_at_all, write
 from ropewalk.permutation import permute
 from ropewalk.plans import LayerPlan, RotaryPlan
 from ropewalk.rotation import Layout
@@ -167,7 +167,7 @@ def export(
         logits = _logits(checkpoint, source, checkpoint.plan)
         made = InLayout(source, checkpoint.plan, to, checkpoint.shape.head_dim)
         write(part, shapes, dtypes, made.tensor, _metadata(checkpoint, to), done)
-        difference = float((_logits(checkpoint, _read(part), _in_layout(checkpoint.plan, to)) - logits).abs().max())
+        difference = float((_logits(checkpoint, _read(part), checkpoint.plan.in_layout(to)) - logits).abs().max())
         largest, size = float(logits.abs().max()), part.stat().st_size
         if not difference <= ALLOWED * largest:
             raise ValueError(
@@ -183,13 +183,8 @@ def _dtypes(checkpoint: Checkpoint, dtype: torch.dtype | None) -> dict[str, torc
     shapes = checkpoint.weights.shapes
     if dtype is not None or checkpoint.kind == "GGUF":
         return dict.fromkeys(shapes, dtype or torch.float32)
-    from safetensors import safe_open
-
-    known, found = {name: kind for kind, name in NAMES.items()}, {}
-    for path in (path for path in checkpoint.files if path.suffix == ".safetensors"):
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
-            found |= {name: known[file.get_slice(name).get_dtype()] for name in file.keys() if name in shapes}  # noqa: SIM118
-    return {name: found[name] for name in shapes}
+    assert isinstance(checkpoint.weights, SafetensorsWeights)
+    return checkpoint.weights.dtypes
 
 
 def _check_space(folder: Path, size: int) -> None:
@@ -202,20 +197,16 @@ def _metadata(checkpoint: Checkpoint, to: Layout) -> dict[str, str]:
     """`format` is what transformers looks for."""
     return {
         "format": "pt",
-        "layout": to,
-        "source": checkpoint.name if checkpoint.name == "smollm2" else checkpoint.path.resolve().name,
-        "source_kind": checkpoint.kind,
-        "model_type": checkpoint.plan.model_type,
-        "made_by": f"ropewalk {__version__}",
+        LAYOUT: to,
+        "ropewalk.source": checkpoint.name if checkpoint.name == "smollm2" else checkpoint.path.resolve().name,
+        "ropewalk.source_kind": checkpoint.kind,
+        "ropewalk.model_type": checkpoint.plan.model_type,
+        "ropewalk.version": __version__,
     }
 
 
 def _read(part: Path) -> Weights:
     return SafetensorsWeights(part.parent, [part.name])
-
-
-def _in_layout(plan: RotaryPlan, to: Layout) -> RotaryPlan:
-    return replace(plan, layers=tuple(replace(p, layout=to) if p.kind == "rope" else p for p in plan.layers))
 
 
 def _logits(checkpoint: Checkpoint, weights: Weights, plan: RotaryPlan) -> Tensor:

@@ -187,6 +187,8 @@ def _of_folder(name: str, folder: Path, plan: RotaryPlan) -> Checkpoint:
     from ropewalk.lab.checkpoint.safetensors import SafetensorsWeights
 
     weights = SafetensorsWeights(folder)
+    if weights.layout is not None:  # exported, so that it differs from what the model's type says
+        plan = plan.in_layout(weights.layout)
     files = (folder / "config.json", *weights.files)
     return Checkpoint(name, "safetensors", folder, files, plan, shape, weights, config)
 

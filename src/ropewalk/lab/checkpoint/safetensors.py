@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from ropewalk.readers.files import load_json
@@ -12,8 +13,12 @@ from ropewalk.readers.files import load_json
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ropewalk.rotation import Layout
+
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
-_DTYPES = ("F64", "F32", "F16", "BF16")
+LAYOUT = "ropewalk.layout"
+"""The entry of a file's header by which `ropewalk export` says in which layout the weights lie."""
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _OF_POSITIONS = "rotary_emb.inv_freq"
 """Ends of names of tensors that old files carry, and that the plan computes."""
 
@@ -32,6 +37,8 @@ class SafetensorsWeights:
     def __init__(self, folder: Path, names: Iterable[str] | None = None) -> None:
         self.files = tuple(folder / name for name in (names or files_of(folder)))
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, torch.dtype] = {}
+        self.layout: Layout | None = None  # stated by the files, whatever the model's is
         self._where: dict[str, Path] = {}
         for path in self.files:
             self._look(path)
@@ -53,6 +60,7 @@ class SafetensorsWeights:
 
         try:
             with safe_open(path, framework="pt") as file:
+                self._take_layout(path, (file.metadata() or {}).get(LAYOUT))
                 for name in file.keys():  # noqa: SIM118  # it is no dict
                     if name.endswith(_OF_POSITIONS):
                         continue
@@ -62,9 +70,18 @@ class SafetensorsWeights:
                     if view.get_dtype() not in _DTYPES:
                         raise ValueError(f"{path}: {name} is of kind {view.get_dtype()}; {', '.join(_DTYPES)} are read")
                     self.shapes[name] = tuple(view.get_shape())
+                    self.dtypes[name] = _DTYPES[view.get_dtype()]
                     self._where[name] = path
         except (OSError, SafetensorError) as error:
             raise _broken(path, error) from None
+
+    def _take_layout(self, path: Path, stated: str | None) -> None:
+        if stated is None:
+            return
+        if stated not in ("half", "interleaved") or self.layout not in (None, stated):
+            other = f"; another file says {self.layout}" if self.layout else ""
+            raise ValueError(f"{path} says that its layout is {stated[:20]!r}{other}")
+        self.layout = "half" if stated == "half" else "interleaved"
 
 
 def files_of(folder: Path) -> list[str]:
