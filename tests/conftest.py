@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the programs that tests start, too: every core has a test to run
+os.environ.setdefault("PYTHONHASHSEED", "0")  # so that processes which share the tests find them in the same order
 
 import pytest
 import torch

@@ -174,7 +174,7 @@ def _show(found: Exported) -> None:
     for line in (
         say(f"{found.file}: {size}, {found.tensors} tensors", f"{found.file}: {size}、テンソル {found.tensors} 個"),
         say(
-            f"layout: {found.from_} → {found.to}, by a new order of the channels of {found.permuted} of them",
+            f"layout: {found.from_} → {found.to}; the channels of {found.permuted} tensors have a new order",
             f"レイアウト: {found.from_} → {found.to}（うち {found.permuted} 個のチャンネルを並べ替え）",
         ),
         say(

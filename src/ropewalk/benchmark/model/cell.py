@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
-WIDTH, LAYERS, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 512, 6, 8, 2, 64, 8192
+WIDTH, LAYERS, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY, BASE = 512, 6, 8, 2, 64, 8192, 10_000.0
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -78,17 +78,20 @@ def model(cell: Cell) -> LlamaForCausalLM:
         "intermediate_size": 3 * WIDTH,
         "vocab_size": VOCABULARY,
         "max_position_embeddings": 131_072,
+        "rope_parameters": {"rope_type": "default", "rope_theta": BASE},
         "attn_implementation": "sdpa",
     }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = LlamaForCausalLM(LlamaConfig(**options)).eval().requires_grad_(False)
+        made = LlamaForCausalLM(LlamaConfig(**options))
+        made.train(False).requires_grad_(False)
         for name, weight in made.named_parameters():
             if name.endswith(("q_proj.weight", "k_proj.weight")):
                 weight.normal_(std=SHARPNESS * WIDTH**-0.5)
     for weight in made.parameters():
         weight.data = weight.data.to(cell.torch_dtype)
-    return made.to(device=cell.device)
+    torch.nn.Module.to(made, cell.device)  # transformers wraps its own in a way that type checkers misread
+    return made
 
 
 def tokens(cell: Cell) -> Tensor:

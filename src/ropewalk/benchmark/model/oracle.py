@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from ropewalk.benchmark.model.cell import HEAD_DIM, HEADS, KEY_HEADS, Cell, tokens
+from ropewalk.benchmark.model.cell import BASE, HEAD_DIM, HEADS, KEY_HEADS, Cell, tokens
 from ropewalk.benchmark.timing import Contender
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def wanted(cell: Cell, model: LlamaForCausalLM, *, rotates: bool) -> Wanted:
     """
     weights = {name: w.double() for name, w in model.state_dict().items()}
     epsilon = model.config.rms_norm_eps
-    unit = _unit(cell.length + 1, model.config.rope_parameters["rope_theta"], cell.device) if rotates else None
+    unit = _unit(cell.length + 1, cell.device) if rotates else None
     x = weights["model.embed_tokens.weight"][tokens(cell)[:, : cell.length + (cell.part == "decode")]]
     for layer in range(model.config.num_hidden_layers):
         w = {n.removeprefix(start): v for n, v in weights.items() if n.startswith(start := f"model.layers.{layer}.")}
@@ -72,10 +72,10 @@ def wanted(cell: Cell, model: LlamaForCausalLM, *, rotates: bool) -> Wanted:
     return Wanted(logits, cell.torch_dtype)
 
 
-def _unit(length: int, base: float, device: str) -> Tensor:
+def _unit(length: int, device: str) -> Tensor:
     """Each pair's e^(i·angle) at every position, `(length, HEAD_DIM / 2)`."""
     pairs = torch.arange(HEAD_DIM // 2, dtype=torch.float64)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * base ** (-2 * pairs / HEAD_DIM)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * BASE ** (-2 * pairs / HEAD_DIM)
     return torch.polar(torch.ones_like(angles), angles).to(device)
 
 
@@ -87,7 +87,7 @@ def _turned(x: Tensor, unit: Tensor | None) -> Tensor:
 
 
 def _heads(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (-1, HEAD_DIM)).transpose(1, 2)
+    return x.view(*x.shape[:2], -1, HEAD_DIM).transpose(1, 2)
 
 
 def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

@@ -89,8 +89,15 @@ class InLayout:
         if layer is None or layer.layout is None:
             return weight
         heads = weight.shape[0] // self.head_dim  # its own: keys have fewer; a norm is of one head
-        turned = {"rotary_dim": layer.rotary_dim, "place": layer.place}
-        return permute(weight, layer.layout, self.to, heads=heads, head_dim=self.head_dim, **turned)
+        return permute(
+            weight,
+            layer.layout,
+            self.to,
+            heads=heads,
+            head_dim=self.head_dim,
+            rotary_dim=layer.rotary_dim,
+            place=layer.place,
+        )
 
 
 class Rounded:

@@ -62,7 +62,7 @@ def write(
             if tuple(one.shape) != tuple(shapes[name]):
                 raise ValueError(f"{name} has the shape {tuple(one.shape)}, its header says {tuple(shapes[name])}")
             bytes_ = one.to(dtypes[name]).contiguous().reshape(-1).view(torch.uint8)
-            file.write(memoryview(bytes_.numpy()))
+            file.write(bytes_.numpy().data)
             done(bytes_.numel(), name)
         file.flush()
         os.fsync(file.fileno())
