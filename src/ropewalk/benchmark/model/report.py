@@ -13,67 +13,68 @@ PARTS = {"prefill": ("prefill", "プロンプト処理"), "decode": ("decode", "
 MODES = {"eager": ("eager", "eager"), "compiled": ("compiled", "コンパイル")}
 
 
+NAMES = {"stock": ("stock", "標準"), "installed": ("installed", "導入後"), "without": ("no rotation", "回転なし")}
+
+
 def sheets(document: dict[str, Any], language: Language) -> list[Sheet]:
-    """One for every dtype and number of threads: tokens per second, and times ÷ stock."""
+    """Two for every dtype and number of threads: how fast it is, and what share of that the rotation has.
+
+    Its share is that of cosines and sines, too.
+    """
     say = speaker(language)
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for cell in document["cells"]:
-        groups.setdefault((cell["dtype"], where(cell, say)), []).append(cell)
-    return [_sheet(*key, cells, say) for key, cells in groups.items()]
+        groups.setdefault(f"{cell['dtype']}{say(', ', '、')}{where(cell, say)}", []).append(cell)
+    return [made(title, cells, say) for title, cells in groups.items() for made in (_speeds, _shares)]
 
 
-def _sheet(dtype: str, place: str, cells: list[dict[str, Any]], say: Say) -> Sheet:
-    header = [
-        say("tokens", "トークン数"),
-        say("stock", "標準"),
-        say("installed", "導入後"),
-        say("no rotation", "回転なし"),
-        say("installed", "導入後"),
-        say("no rotation", "回転なし"),
-    ]
+def _speeds(where_: str, cells: list[dict[str, Any]], say: Say) -> Sheet:
     rows = []
     for cell in cells:
         found = {row["contender"]: row for row in cell["rows"]}
-        names = ("stock", "installed", "without")
-        speeds = [_speed(found.get(name, {}), say) for name in names]
-        rows.append([_what(cell, say), *speeds, *(_over(found.get(name, {})) for name in names[1:])])
+        rows.append([_what(cell, say), *(_number(found.get(name, {}), say) for name in NAMES)])
+    title = say(f"{where_}: tokens per second, time ÷ stock", f"{where_}: 毎秒のトークン数、標準との時間の比")
+    return Sheet(title, [say("tokens", "トークン数"), *(say(*name) for name in NAMES.values())], rows)
+
+
+def _shares(where_: str, cells: list[dict[str, Any]], say: Say) -> Sheet:
+    rows = []
+    for cell in cells:
+        part = share(cell["rows"])
+        ours = next((r["over"]["stock"] for r in cell["rows"] if r["contender"] == "installed" and r.get("over")), None)
+        if part is not None:
+            most, reached = f"× {1 / (1 - part['median']):.2f}", "-" if ours is None else f"× {1 / ours['median']:.2f}"
+            rows.append([_what(cell, say), percent(part, say), most, reached])
     title = say(
-        f"{dtype}, {place}: tokens per second; then time ÷ stock",
-        f"{dtype}、{place}: 毎秒のトークン数と、標準に対する時間の比",
+        f"{where_}: share of the rotation, and how much faster the whole is",
+        f"{where_}: 回転が占める割合と、全体が速くなる倍率",
     )
+    header = [
+        say("tokens", "トークン数"),
+        say("share", "割合"),
+        say("without any", "回転なし"),
+        say("with ours", "導入後"),
+    ]
     return Sheet(title, header, rows)
+
+
+def targets(document: dict[str, Any], language: Language) -> Sheet:
+    """None are set: what can be won is what the rotation takes, and that is measured."""
+    return Sheet("", [], [])
 
 
 def _what(cell: dict[str, Any], say: Say) -> str:
     return f"{say(*PARTS[cell['part']])}, {say(*MODES[cell['mode']])}, {cell['length']:,}"
 
 
-def _speed(row: dict[str, Any], say: Say) -> str:
+def _number(row: dict[str, Any], say: Say) -> str:
     if "error" in row:
         return say("wrong", "誤り")
-    return f"{row['tokens_per_second']:,.4g}" if row else ""
-
-
-def _over(row: dict[str, Any]) -> str:
-    return ratio(row["over"]["stock"]["median"]) if row.get("over") else "-"
-
-
-def targets(document: dict[str, Any], language: Language) -> Sheet:
-    """What the rotation is of the whole, the most that could be won, and what was."""
-    say = speaker(language)
-    rows = []
-    for cell in document["cells"]:
-        part = share(cell["rows"])
-        ours = next((r["over"]["stock"] for r in cell["rows"] if r["contender"] == "installed" and r.get("over")), None)
-        if part is not None:
-            name = f"{_what(cell, say)}, {cell['dtype']}, {where(cell, say)}"
-            most = f"× {1 / (1 - part['median']):.2f}"
-            rows.append([name, percent(part, say), most, "-" if ours is None else f"× {1 / ours['median']:.2f}"])
-    title = say(
-        "The share of cos, sin and rotation in the whole, and how much faster a model gets",
-        "cos と sin の計算と回転が全体に占める割合と、モデルがどれだけ速くなるか",
-    )
-    return Sheet(title, ["", say("share", "割合"), say("without any", "回転なし"), say("with ours", "導入後")], rows)
+    if not row:
+        return ""
+    speed = f"{row['tokens_per_second']:,.{0 if row['tokens_per_second'] >= 100 else 1}f}"
+    over = row.get("over", {}).get("stock")
+    return speed if over is None or row["contender"] == "stock" else f"{speed}, {ratio(over['median'])}"
 
 
 def percent(part: dict[str, float], say: Say) -> str:
@@ -123,4 +124,4 @@ def markdown(document: dict[str, Any], language: Language) -> str:
         ),
         "\n".join(f"- {line}" for line in about(document, language)),
     ]
-    return "\n\n".join([*head, *map(as_markdown, [*sheets(document, language), targets(document, language)])]) + "\n"
+    return "\n\n".join([*head, *map(as_markdown, sheets(document, language))]) + "\n"
