@@ -367,6 +367,22 @@ def test_a_tensor_of_another_shape_is_seen(tmp_path: Path) -> None:
         write(tmp_path / "x", {"x": (2,)}, {"x": torch.float32}, lambda name: torch.ones(2), {})
 
 
+def test_every_tensor_begins_at_a_multiple_of_its_items(tmp_path: Path) -> None:
+    """As readers want it that map the file into memory."""
+    made = {"a": torch.ones(3).half(), "b": torch.arange(2.0), "c": torch.ones(()).bfloat16(), "d": torch.ones(1, 0)}
+    dtypes = {name: t.dtype for name, t in made.items()}
+    path = tmp_path / "x.safetensors"
+    write(path, {name: tuple(t.shape) for name, t in made.items()}, dtypes, made.__getitem__, {"é": "ü"})
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    assert size % 8 == 0
+    assert header["__metadata__"] == {"é": "ü"}
+    assert all(header[name]["data_offsets"][0] % dtypes[name].itemsize == 0 for name in made)
+    found = load_file(path)
+    assert all(torch.equal(found[name], t) and found[name].dtype == t.dtype for name, t in made.items())
+
+
 # What is refused, and what is said.
 
 

