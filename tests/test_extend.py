@@ -401,6 +401,7 @@ def test_an_interrupted_run_goes_on(tiny: Path, book: Path, tmp_path: Path, monk
     monkeypatch.setattr(extend, "losses", stops)
     result = run(*command(tiny, book, tmp_path), code=130)
     assert not result.stdout
+    assert result.stderr.splitlines()[0] == "finished none (1/3)"
     assert f"Stopped after 1 of 3, which are kept in {tmp_path}" in " ".join(result.stderr.split())
     assert len(list(tmp_path.iterdir())) == 1
     run(*command(tiny, book, tmp_path))
@@ -464,7 +465,7 @@ def test_what_is_asked_wrongly_is_said_in_a_line(
         (2, (*plain, "--length", "1"), "'1' is not a whole number, 2 or more"),
         (2, (*plain, "--needle"), "a prompt of 16 tokens has no room for the key"),
         (2, ("extend", str(endless), "--text", str(book)), "does not state its trained length: give --length"),
-        (2, (*plain, "--dtype", "int8"), "'int8' is not one of bfloat16, float32"),
+        (2, (*plain, "--dtype", "int8"), "'int8' is not one of float32, bfloat16"),
         (2, (*plain, "--plot", "x.bmp"), "'x.bmp' does not end with one of"),
         (1, (*plain, "--text", str(tmp_path / "none.txt")), "cannot be read: No such file"),
         (1, (*plain, "--text", str(tmp_path / "empty.txt")), "is empty"),
@@ -552,6 +553,13 @@ def test_the_text_holds_the_key_and_its_answer(tiny: Path) -> None:
     assert tokens.tokenizer.decode(one.asked.tolist()).endswith("The pass key is")
     assert one.choices[0].tolist() != two.choices[0].tolist()
     assert passkey.hunts(tokens, here.windows, seed=6)[0].choices[0].tolist() != one.choices[0].tolist()
+
+
+def test_numbers_of_different_lengths_are_not_compared(tmp_path: Path) -> None:
+    file = checkpoints.gguf(tmp_path / "m.gguf", pre="gpt-2")  # in which 12 is one token wherever it occurs
+    here = setting(file, length=320, windows=20)
+    with pytest.raises(ValueError, match="cuts numbers of five digits into different numbers of tokens"):
+        passkey.hunts(here.checkpoint.tokens(), here.windows, seed=1)
 
 
 def test_lengths_at_which_an_extension_differs_share_nothing(tiny: Path) -> None:
