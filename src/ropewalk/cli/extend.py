@@ -276,7 +276,7 @@ def _one_line() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise Failure(_line(str(error))) from error
+        raise Failure(say(_line(str(error)), f"インストールが要ります（{_line(str(error))}）")) from error
     except ArithmeticError as error:
         raise Failure(say("the numbers of this checkpoint are too large", "このモデルの数値は大きすぎます")) from error
     except ValueError as error:
