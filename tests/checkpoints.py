@@ -28,6 +28,7 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": True,
     "attention_bias": False,
 }
+GGUF_TYPES = ("llama", "qwen2", "qwen3")
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",

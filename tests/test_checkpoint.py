@@ -176,6 +176,17 @@ def test_shards_are_one_model_and_a_fingerprint_is_of_every_byte(tmp_path: Path)
     assert open_checkpoint(one).fingerprint != first.fingerprint
 
 
+def test_weights_under_another_types_name_are_refused(tmp_path: Path) -> None:
+    """The names and shapes fit, but the layout would be another."""
+    made = checkpoints.gguf
+    three = {name: made(tmp_path / f"{name}.gguf", config(model_type=name)) for name in checkpoints.GGUF_TYPES}
+    for says, held in (("qwen2", "llama"), ("qwen3", "llama"), ("llama", "qwen3"), ("qwen3", "qwen2")):
+        data = three[held].read_bytes()
+        three[held].with_name("renamed.gguf").write_bytes(data.replace(held.encode(), says.encode()))
+        with pytest.raises(ValueError, match=f"it says that it is of type {says}, but has"):
+            open_checkpoint(tmp_path / "renamed.gguf").model()
+
+
 # Tokens
 
 
