@@ -28,6 +28,7 @@ CONFIG: dict[str, Any] = {
     "tie_word_embeddings": True,
     "attention_bias": False,
 }
+GGUF_TYPES = ("llama", "qwen2", "qwen3")
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -86,8 +87,27 @@ def folder(path: Path, config: dict[str, Any] = CONFIG, *, dtype: torch.dtype = 
     return path
 
 
-def gguf(path: Path, config: dict[str, Any] = CONFIG, *, pre: str = "smollm", quantise: str = "F32") -> Path:
-    """The same as a GGUF file, as llama.cpp's converter would: Llama's queries and keys in layout interleaved."""
+def gguf(
+    path: Path,
+    config: dict[str, Any] = CONFIG,
+    *,
+    pre: str = "smollm",
+    quantise: str = "F32",
+    tokens: str = "gpt2",
+    entries: dict[str, int] | None = None,
+    more: dict[str, torch.Tensor] | None = None,
+) -> Path:
+    """The same as a GGUF file, as llama.cpp's converter would: Llama's queries and keys in layout interleaved.
+
+    Args:
+        path: to write.
+        config: what to write.
+        pre: how the tokenizer cuts text.
+        quantise: a kind, for matrices whose rows are long enough.
+        tokens: the kind of tokenizer; "" leaves out its merges.
+        entries: whole numbers for the header.
+        more: further tensors.
+    """
     package = pytest.importorskip("gguf", reason="the gguf extra is not installed")
     kind = config["model_type"]
     writer = package.GGUFWriter(path, kind)
@@ -104,11 +124,16 @@ def gguf(path: Path, config: dict[str, Any] = CONFIG, *, pre: str = "smollm", qu
     writer.add_rope_dimension_count(config["head_dim"])
     writer.add_vocab_size(config["vocab_size"])
     vocabulary, merges = tokenizer(config["vocab_size"])
-    writer.add_tokenizer_model("gpt2")
+    for key, number in (entries or {}).items():
+        writer.add_uint32(key, number)
+    for name, tensor in (more or {}).items():
+        writer.add_tensor(name, tensor.numpy())
+    writer.add_tokenizer_model(tokens or "gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(vocabulary)
     writer.add_token_types([3, *[1] * (len(vocabulary) - 1)])
-    writer.add_token_merges(merges)
+    if tokens:
+        writer.add_token_merges(merges)
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)
     for name, tensor in weights(config).items():

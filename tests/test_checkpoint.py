@@ -15,7 +15,7 @@ import checkpoints
 from checkpoints import CONFIG
 from ropewalk import NTK, permute
 from ropewalk.inspection import try_extension
-from ropewalk.lab.checkpoint import Llama, open_checkpoint
+from ropewalk.lab.checkpoint import Llama, files, open_checkpoint
 
 pytest.importorskip("tokenizers", reason="the checkpoint extra is not installed")
 IDS = torch.arange(2, 42).reshape(1, 40) * 6 % 257
@@ -61,6 +61,14 @@ def test_a_folder_gives_the_logits_of_transformers(kind: str, tmp_path: Path) ->
     path = checkpoints.folder(tmp_path / "model", config(**KINDS[kind]))
     ours = logits(open_checkpoint(path).model())
     assert torch.allclose(ours, stock(path), atol=2e-5, rtol=2e-5)
+
+
+def test_dynamic_is_what_transformers_computes_for_the_whole_text_at_once(tmp_path: Path) -> None:
+    made = config(max_position_embeddings=16, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+    path = checkpoints.folder(tmp_path / "model", made)
+    found = open_checkpoint(path)
+    assert torch.allclose(logits(found.model(at_length=40)), stock(path), atol=2e-5, rtol=2e-5)
+    assert not torch.allclose(logits(found.model(at_length=41)), stock(path), atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["llama", "llama with a matrix of its own", "qwen2", "qwen3"])
@@ -168,6 +176,17 @@ def test_shards_are_one_model_and_a_fingerprint_is_of_every_byte(tmp_path: Path)
     assert open_checkpoint(one).fingerprint != first.fingerprint
 
 
+def test_weights_under_another_types_name_are_refused(tmp_path: Path) -> None:
+    """The names and shapes fit, but the layout would be another."""
+    made = checkpoints.gguf
+    three = {name: made(tmp_path / f"{name}.gguf", config(model_type=name)) for name in checkpoints.GGUF_TYPES}
+    for says, held in (("qwen2", "llama"), ("qwen3", "llama"), ("llama", "qwen3"), ("qwen3", "qwen2")):
+        data = three[held].read_bytes()
+        three[held].with_name("renamed.gguf").write_bytes(data.replace(held.encode(), says.encode()))
+        with pytest.raises(ValueError, match=f"it says that it is of type {says}, but has"):
+            open_checkpoint(tmp_path / "renamed.gguf").model()
+
+
 # Tokens
 
 
@@ -246,3 +265,81 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
             open_checkpoint(path).model()
         assert "\n" not in str(caught.value)
         assert str(path) in str(caught.value)
+
+
+def everything(path: Path) -> None:
+    found = open_checkpoint(path)
+    found.model()
+    found.tokens()
+
+
+def test_what_a_gguf_file_may_hold_besides_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(name: str, **options: Any) -> Path:
+        return checkpoints.gguf(tmp_path / f"{name}.gguf", **options)
+
+    cases = [
+        (made("experts", entries={"llama.expert_count": 8}), r"with llama\.expert_count = 8 is not run here"),
+        (made("window", entries={"llama.attention.sliding_window": 8}), r"llama\.attention\.sliding_window = 8"),
+        (made("other", config=config(model_type="falcon")), "architecture 'falcon' are not run here; llama, qwen2"),
+        (made("tensor", more={"blk.0.ffn_gate_inp.weight": torch.ones(2)}), r"a tensor 'blk\.0\.ffn_gate_inp\.weight'"),
+        (made("bias", more={"blk.1.attn_q.bias": torch.ones(2)}), r"weight model\.layers\.0\.\S+bias is missing"),
+        (made("spm", tokens="llama"), "a tokenizer of kind 'llama', only gpt2 .*give a tokenizer.json"),
+        (made("cut", pre="tekken"), "cuts text by the rule 'tekken'; known are gpt-2, smollm, llama-bpe, qwen2"),
+        (made("merges", tokens=""), "has no tokens or no merges"),
+    ]
+    for path, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
+            everything(path)
+        assert str(path) in str(caught.value)
+    import gguf as package
+
+    def unknown(*args: Any) -> Any:
+        raise NotImplementedError
+
+    found = open_checkpoint(made("kind"))
+    monkeypatch.setattr(package, "dequantize", unknown)
+    with pytest.raises(
+        ValueError, match=r"model\.norm\.weight is quantised as F32, which the gguf package does not read"
+    ):
+        found.weights.tensor("model.norm.weight")
+
+
+def test_what_a_folder_may_hold_besides_is_refused_by_name(tmp_path: Path) -> None:
+    save_file = pytest.importorskip("safetensors.torch", reason="the hf extra is not installed").save_file
+    for name, listed, message in (
+        ("none", {}, "has no weight_map"),
+        ("outside", {"weight_map": {"a": "../model.safetensors"}}, "is not a file beside it"),
+        ("missing", {"weight_map": {"a": "x.safetensors"}}, r"names x\.safetensors, which is not there"),
+    ):
+        path = checkpoints.folder(tmp_path / name, shards=2)
+        (path / "model.safetensors.index.json").write_text(json.dumps(listed), encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            open_checkpoint(path)
+    path = checkpoints.folder(tmp_path / "twice", shards=2)
+    extra = {"model.norm.weight": torch.ones(48)}
+    index = json.loads((path / "model.safetensors.index.json").read_text(encoding="utf-8"))
+    index["weight_map"]["again"] = "zz.safetensors"
+    (path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    save_file(extra, path / "zz.safetensors")
+    with pytest.raises(ValueError, match=r"model\.norm\.weight is in model-\d\.safetensors and in zz\.safetensors"):
+        open_checkpoint(path)
+    path = checkpoints.folder(tmp_path / "whole")
+    tensors = checkpoints.weights()
+    save_file({**tensors, "model.norm.weight": torch.ones(48, dtype=torch.int32)}, path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.norm\.weight is of kind I32; F64, F32, F16, BF16 are read"):
+        open_checkpoint(path)
+    save_file({**tensors, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}, path / "model.safetensors")
+    assert logits(open_checkpoint(path).model()).isfinite().all()  # old files carry what the plan computes
+    meta = tmp_path / "meta"
+    meta.mkdir()
+    (meta / "params.json").write_text(
+        json.dumps({"dim": 48, "n_heads": 6, "n_layers": 2, "norm_eps": 1e-5, "vocab_size": 9})
+    )
+    with pytest.raises(ValueError, match="weights in Meta's own format are not read"):
+        open_checkpoint(meta)
+    found = open_checkpoint(checkpoints.folder(tmp_path / "good"))
+    with pytest.raises(ValueError, match="the model has 2 layers, the plan 1"):
+        found.model(plan=replace(found.plan, layers=found.plan.layers[:1]))
+    wide = replace(found.plan, layers=(found.plan.layers[0], replace(found.plan.layers[1], head_dim=16)))
+    with pytest.raises(ValueError, match=r"its heads have 2 widths, \[8, 16\]; models with one are run here"):
+        files._head_dim(wide)

@@ -24,7 +24,7 @@ from ropewalk import Linear, YaRN
 from ropewalk.cli import extending, main
 from ropewalk.lab.checkpoint import extend, needle, open_checkpoint, passkey, perplexity, trials
 from ropewalk.lab.checkpoint.extend import Setting
-from ropewalk.lab.checkpoint.intervals import FEWEST, Interval, Losses, buckets
+from ropewalk.lab.checkpoint.intervals import BLOCK, FEWEST, Interval, Losses, buckets
 from ropewalk.lab.checkpoint.perplexity import losses
 from ropewalk.lab.checkpoint.store import Store, default_folder
 
@@ -164,20 +164,20 @@ def test_windows_follow_one_another_and_begin_as_the_model_wants(tiny: Path, tmp
 
 def test_intervals_are_as_wide_as_theory_says() -> None:
     draw = torch.Generator().manual_seed(0)
-    blocks, size = 200, 128
+    blocks, size = 200, BLOCK
     each = torch.randn(1, blocks, 1, generator=draw).expand(1, blocks, size).reshape(1, -1) * 0.5 + 3
     found = Losses([each]).perplexity(0, 0, blocks * size)
     half = 1.96 * float(each.view(blocks, size)[:, 0].std()) / math.sqrt(blocks)
     assert math.log(found.value) == pytest.approx(float(each.double().mean()), abs=1e-9)
     assert math.log(found.high / found.low) == pytest.approx(2 * half, rel=0.08)
     assert found.low < found.value < found.high
-    # tokens alone, as if they were independent, would claim eleven times as much
+    # tokens alone, as if they were independent, would claim sixteen times as much
     assert math.log(found.high / found.low) > 5 * 2 * 1.96 * float(each.std()) / math.sqrt(blocks * size)
 
 
 def test_differences_are_paired() -> None:
     draw = torch.Generator().manual_seed(1)
-    hard = torch.randn(2, 64, 1, generator=draw).expand(2, 64, 128).reshape(2, -1) + 3
+    hard = torch.randn(2, 32, 1, generator=draw).expand(2, 32, BLOCK).reshape(2, -1) + 3
     worse = hard + 0.01 + 0.001 * torch.randn(hard.shape, generator=draw)
     both = Losses([hard, worse])
     first, second = both.perplexity(0, 0, 8192), both.perplexity(1, 0, 8192)
@@ -192,9 +192,9 @@ def test_differences_are_paired() -> None:
 
 
 def test_too_little_text_has_no_interval() -> None:
-    noise = torch.randn(1, 128 * FEWEST, generator=torch.Generator().manual_seed(2))
-    assert Losses([noise]).perplexity(0, 0, 128 * FEWEST).known
-    few = Losses([noise]).perplexity(0, 0, 128 * (FEWEST - 1))
+    noise = torch.randn(1, BLOCK * FEWEST, generator=torch.Generator().manual_seed(2))
+    assert Losses([noise]).perplexity(0, 0, BLOCK * FEWEST).known
+    few = Losses([noise]).perplexity(0, 0, BLOCK * (FEWEST - 1))
     assert not few.known
     assert few.json() == {"value": few.value, "low": None, "high": None}
 
@@ -223,13 +223,22 @@ def made_up(tiny: Path, *means: tuple[str, float, float], noise: float = 0.05) -
     object.__setattr__(here.checkpoint, "plan", replace(here.checkpoint.plan, original_length=2048))
     here = replace(here, length=4096)
     draw = torch.Generator().manual_seed(3)
-    common = torch.randn(32, 1, generator=draw).expand(32, 128).reshape(-1)
+    common = torch.randn(16, 1, generator=draw).expand(16, BLOCK).reshape(-1)
     done = []
     for task, (_, within, beyond) in zip(extend.tasks(here), means, strict=True):
-        own = noise * torch.randn(32, 1, generator=draw).expand(32, 128).reshape(-1)
+        own = noise * torch.randn(16, 1, generator=draw).expand(16, BLOCK).reshape(-1)
         level = torch.tensor([within] * 2048 + [beyond] * 2048)
         done.append((task, {"losses": (common + own + level).tolist()}))
     return extend.summarise(here, done, count=4)
+
+
+def test_a_small_difference_counts_and_all_comparisons_hold_together(tiny: Path) -> None:
+    means = [("none", 3.0, 3.2), ("yarn:2", 3.0, 3.32), ("ntk:2", 3.0, 3.5), ("linear:2", 3.0, 3.6)]
+    two, four = made_up(tiny, *means[:2]), made_up(tiny, *means)
+    assert two.as_good == (0,)
+    behind = [found.tried[1].behind for found in (two, four)]
+    assert all(b is not None and 1 < b.low < 1.2 for b in behind)
+    assert behind[1].low < behind[0].low < behind[0].high < behind[1].high  # type: ignore[union-attr]
 
 
 def said(found: extend.Extended) -> str:
@@ -401,6 +410,7 @@ def test_an_interrupted_run_goes_on(tiny: Path, book: Path, tmp_path: Path, monk
     monkeypatch.setattr(extend, "losses", stops)
     result = run(*command(tiny, book, tmp_path), code=130)
     assert not result.stdout
+    assert result.stderr.splitlines()[0] == "finished none (1/3)"
     assert f"Stopped after 1 of 3, which are kept in {tmp_path}" in " ".join(result.stderr.split())
     assert len(list(tmp_path.iterdir())) == 1
     run(*command(tiny, book, tmp_path))
@@ -464,7 +474,7 @@ def test_what_is_asked_wrongly_is_said_in_a_line(
         (2, (*plain, "--length", "1"), "'1' is not a whole number, 2 or more"),
         (2, (*plain, "--needle"), "a prompt of 16 tokens has no room for the key"),
         (2, ("extend", str(endless), "--text", str(book)), "does not state its trained length: give --length"),
-        (2, (*plain, "--dtype", "int8"), "'int8' is not one of bfloat16, float32"),
+        (2, (*plain, "--dtype", "int8"), "'int8' is not one of float32, bfloat16"),
         (2, (*plain, "--plot", "x.bmp"), "'x.bmp' does not end with one of"),
         (1, (*plain, "--text", str(tmp_path / "none.txt")), "cannot be read: No such file"),
         (1, (*plain, "--text", str(tmp_path / "empty.txt")), "is empty"),
@@ -552,6 +562,13 @@ def test_the_text_holds_the_key_and_its_answer(tiny: Path) -> None:
     assert tokens.tokenizer.decode(one.asked.tolist()).endswith("The pass key is")
     assert one.choices[0].tolist() != two.choices[0].tolist()
     assert passkey.hunts(tokens, here.windows, seed=6)[0].choices[0].tolist() != one.choices[0].tolist()
+
+
+def test_numbers_of_different_lengths_are_not_compared(tmp_path: Path) -> None:
+    file = checkpoints.gguf(tmp_path / "m.gguf", pre="gpt-2")  # in which 12 is one token wherever it occurs
+    here = setting(file, length=320, windows=20)
+    with pytest.raises(ValueError, match="cuts numbers of five digits into different numbers of tokens"):
+        passkey.hunts(here.checkpoint.tokens(), here.windows, seed=1)
 
 
 def test_lengths_at_which_an_extension_differs_share_nothing(tiny: Path) -> None:

@@ -10,6 +10,7 @@ from ropewalk.cli.base import say
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from ropewalk.lab.checkpoint.extend import Extended, Setting, Tried
     from ropewalk.lab.checkpoint.intervals import Interval
@@ -41,10 +42,17 @@ def _about(out: Console, setting: Setting) -> None:
     )
     output.paragraph(out, f"{name} ({length}, {setting.dtype_name})", style="bold")
     output.paragraph(out, read, style="dim")
+    out.print()
+
+
+def _titled(out: Console, title: str) -> Table:
+    """A table under a line of its own, since one above a narrow table would be broken."""
+    out.print(title, style="bold", soft_wrap=True)
+    return output.table()
 
 
 def _positions(out: Console, found: Extended, tried: Sequence[Tried]) -> None:
-    table = output.table(title=say("Perplexity by position", "位置ごとのパープレキシティ"), title_justify="left")
+    table = _titled(out, say("Perplexity by position", "位置ごとのパープレキシティ"))
     table.add_column(say("positions", "位置"), justify="right", no_wrap=True)
     for one in tried:
         table.add_column(one.text, justify="right")
@@ -82,7 +90,7 @@ def _ratios(out: Console, found: Extended) -> None:
 
 
 def _compared(out: Console, title: str, against: str, rows: Sequence[tuple[str, Interval, str]]) -> None:
-    table = output.table(title=title, title_justify="left")
+    table = _titled(out, title)
     table.add_column("")
     table.add_column(say("perplexity", "パープレキシティ"), justify="right", no_wrap=True)
     ratios = len(rows) > 1 and any(row[2] for row in rows)
@@ -145,8 +153,7 @@ def _costs(priced: Sequence[Tried], trained: int | None) -> str:
     parts = []
     for one in priced:
         if one.cost is not None:
-            shown = not one.cost.low <= 1 <= one.cost.high
-            unsure = "" if shown else say(", no difference shown", "、差は示されず")
+            unsure = say(", no difference shown", "、差は示されず") if one.cost.low <= 1 <= one.cost.high else ""
             parts.append(f"{one.text} {_change(one.cost, unsure)}")
     where = say("Against none", "none と比べると")
     if trained is not None:
@@ -179,7 +186,8 @@ def _with_interval(interval: Interval) -> str:
 def _change(ratio: Interval, remark: str = "") -> str:
     """A ratio as percent, or as a multiple if it is large."""
     if not ratio.known:
-        return f"{100 * (ratio.value - 1):+.1f} % (?{remark})"
+        why = say("too little text to tell", "文章が短く判断できず") if remark else "?"
+        return f"{100 * (ratio.value - 1):+.1f} % ({why})"
     to = say(" to ", "〜")
     if ratio.value > 2:
         return f"×{ratio.value:.3g} ({ratio.low:.3g}{to}{ratio.high:.3g}{remark})"
@@ -213,8 +221,9 @@ def show_needles(found: Needles) -> None:
         ),
         style="dim",
     )
+    out.print()
     for one in found.found:
-        table = output.table(title=one.text, title_justify="left")
+        table = _titled(out, one.text)
         table.add_column(say("depth", "深さ"), justify="right")
         for length in found.lengths:
             longer = found.setting.trained is not None and length > found.setting.trained

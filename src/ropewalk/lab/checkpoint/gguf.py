@@ -71,7 +71,9 @@ class GGUFWeights:
             numbers = dequantize(tensor.data, tensor.tensor_type)
         except NotImplementedError:
             kind = tensor.tensor_type.name
-            raise ValueError(f"{self.path}: {name} is quantised as {kind}, which the gguf package reads not") from None
+            raise ValueError(
+                f"{self.path}: {name} is quantised as {kind}, which the gguf package does not read"
+            ) from None
         return torch.from_numpy(numbers.copy()).to(torch.float32).reshape(self.shapes[name])
 
     def field(self, key: str) -> Any:

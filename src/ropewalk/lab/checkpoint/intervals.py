@@ -15,8 +15,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-BLOCK = 128
-"""Tokens of a block, about."""
+BLOCK = 256
+"""Tokens of a block, about: long enough that what makes one hard says little of the next."""
 FEWEST = 8
 """Blocks below which no interval is given: so few say little of how others might be."""
 DRAWS = 4000
@@ -48,11 +48,11 @@ class Losses:
         each: one `(windows, length)` an extension.
         seed: of the draws.
 
-    >>> hard = torch.tensor([[1.0, 2.0] * 512])
+    >>> hard = torch.tensor([[1.0, 2.0] * 1024])
     >>> found = Losses([hard, hard + math.log(2)])
-    >>> round(found.perplexity(0, 0, 1024).value, 4), round(found.ratio(1, 0, 0, 1024).low, 4)
+    >>> round(found.perplexity(0, 0, 2048).value, 4), round(found.ratio(1, 0, 0, 2048).low, 4)
     (4.4817, 2.0)
-    >>> found.perplexity(0, 0, 512).known
+    >>> found.perplexity(0, 0, 1024).known
     False
     """
 

@@ -195,6 +195,7 @@ def load(shape: Shape, plan: RotaryPlan, weights: Weights, *, dtype: torch.dtype
     Raises:
         ValueError: a weight that is missing, of another shape than the header says, or that nobody wants, by name.
     """
+    _check_type(plan.model_type, weights)
     biases = frozenset(name.split(".")[-2] for name in weights.shapes if name.endswith("_proj.bias"))
     with torch.device("meta"):
         model = Llama(shape, plan, biases=biases, normed="model.layers.0.self_attn.q_norm.weight" in weights.shapes)
@@ -210,6 +211,19 @@ def load(shape: Shape, plan: RotaryPlan, weights: Weights, *, dtype: torch.dtype
     state = {name: weights.tensor(in_file(name)).to(dtype).contiguous() for name, _ in model.named_parameters()}
     model.load_state_dict(state, assign=True)
     return model.eval().requires_grad_(False)
+
+
+_SIGNS = {"qwen2": "model.layers.0.self_attn.q_proj.bias", "qwen3": "model.layers.0.self_attn.q_norm.weight"}
+"""A weight that every model of the type has."""
+
+
+def _check_type(kind: str, weights: Weights) -> None:
+    """Refuse weights that another type of model has: read with its layout they would be nonsense, and look whole."""
+    sign = _SIGNS.get(kind)
+    if sign is not None and sign not in weights.shapes:
+        raise ValueError(f"it says that it is of type {kind}, but has no {sign}, which those have")
+    if kind != "qwen3" and _SIGNS["qwen3"] in weights.shapes:
+        raise ValueError(f"it says that it is of type {kind}, but has {_SIGNS['qwen3']}, which those have not")
 
 
 def in_file(name: str) -> str:
