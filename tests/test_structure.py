@@ -50,7 +50,18 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "plans": {"bands", "encodings", "extensions", "protocol", "rotation", "spectra", "temperature"},
     "inspection": {"angles", "extensions", "plans", "spectra"},
     "readers": {"bands", "extensions", "plans", "rotation", "spectra", "temperature", "encodings", "protocol"},
-    "hf": {"angles", "attention", "encodings", "extensions", "plans", "positions", "protocol", "readers", "rotation", "spectra"},
+    "hf": {
+        "angles",
+        "attention",
+        "encodings",
+        "extensions",
+        "plans",
+        "positions",
+        "protocol",
+        "readers",
+        "rotation",
+        "spectra",
+    },
     # what shows
     "plots": {
         "angles",

@@ -6,6 +6,7 @@ with globals of its own in which some names mean something else, and the copy is
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,28 +21,52 @@ _ABSENT = object()
 
 
 class Patch:
-    """Attributes of live objects that were set, in order, and what they were before."""
+    """What was set in live modules, in order, and what was there before."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._undo: list[tuple[nn.Module, str | None, str, Any]] = []
+        self._last: list[Callable[[], None]] = []
 
-    def set(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute in the `__dict__` of a module, and remember what was there."""
-        self._undo.append((owner, name, owner.__dict__.get(name, _ABSENT)))
-        owner.__dict__[name] = value
+    def set(self, owner: nn.Module, name: str, value: Any, *, among: str | None = None) -> None:
+        """Set an attribute of a module, past its `__setattr__`, or an entry of one of its dicts: `among="_modules"`."""
+        into = _entries(owner, among)
+        self._undo.append((owner, among, name, into.get(name, _ABSENT)))
+        into[name] = value
+
+    def finally_(self, do: Callable[[], None]) -> None:
+        """Remember something else to do when all is put back."""
+        self._last.append(do)
 
     def undo(self) -> None:
         """Put everything back, the last first."""
         while self._undo:
-            owner, name, before = self._undo.pop()
+            owner, among, name, before = self._undo.pop()
             if before is _ABSENT:
-                owner.__dict__.pop(name, None)
+                _entries(owner, among).pop(name, None)
             else:
-                owner.__dict__[name] = before
+                _entries(owner, among)[name] = before
+        while self._last:
+            self._last.pop()()
 
-    def owners(self) -> list[Any]:
-        """What was touched, each once."""
-        return list({id(owner): owner for owner, _, _ in self._undo}.values())
+    def __len__(self) -> int:
+        return len(self._undo)
+
+    def modules(self) -> list[nn.Module]:
+        """Modules that were touched, each once."""
+        return list({id(owner): owner for owner, *_ in self._undo}.values())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Patch:
+        """For a copied model: what was there before in the copy. What only the original may undo stays with it."""
+        made = Patch()
+        made._undo = [
+            (copy.deepcopy(owner, memo), among, name, before if before is _ABSENT else copy.deepcopy(before, memo))
+            for owner, among, name, before in self._undo
+        ]
+        return made
+
+
+def _entries(owner: nn.Module, among: str | None) -> dict[str, Any]:
+    return owner.__dict__ if among is None else owner.__dict__[among]
 
 
 class Rebinder:
@@ -78,7 +103,7 @@ class Rebinder:
         changed: dict[str, Any] = {}
         for name in sorted(names_of(function.__code__)):
             value = function.__globals__.get(name)
-            if isinstance(value, types.FunctionType):
+            if callable(value):
                 new = self._other(value, near=function)
                 if new is not value:
                     changed[name] = new
@@ -106,14 +131,15 @@ class Rebinder:
         made.__annotations__ = function.__annotations__
         return made
 
-    def _other(self, value: types.FunctionType, near: types.FunctionType) -> Function:
+    def _other(self, value: Function, near: types.FunctionType) -> Function:
         chosen = self._choose(value)
         if chosen is not None:
             return chosen
-        return self.copy(value) if value.__module__ == near.__module__ else value
+        same_file = isinstance(value, types.FunctionType) and value.__module__ == near.__module__
+        return self.copy(value) if same_file else value
 
     def _value(self, value: Any) -> Any:
-        if not isinstance(value, types.FunctionType):
+        if not callable(value):
             return value
         chosen = self._choose(value)
         return self.copy(value) if chosen is None else chosen
@@ -161,7 +187,7 @@ def rebind(model: nn.Module, rebinder: Rebinder, choose: Choose, patch: Patch) -
     """Bind copies of methods to the modules of a model; returns the modules for which something changed."""
     touched = []
     for module in model.modules():
-        before = len(patch._undo)
+        before = len(patch)
         own = dict(module.__dict__)
         for name, value in methods(module):
             if name in own or name.startswith("__"):
@@ -182,6 +208,6 @@ def rebind(model: nn.Module, rebinder: Rebinder, choose: Choose, patch: Patch) -
                 new = rebinder.copy(value.__func__)
                 if new is not value.__func__:
                     patch.set(module, name, types.MethodType(new, value.__self__))
-        if len(patch._undo) > before:
+        if len(patch) > before:
             touched.append(module)
     return touched

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
 from ropewalk.rotation import Layout, Place
 
 Columns = Literal["doubled", "repeated", "single", "complex", "stacked"]
@@ -30,6 +33,7 @@ ROLES: dict[str, str] = {
     "sin": "sin",
     **dict.fromkeys(("freqs_cis", "freqs_ci", "sinusoidal_pos"), "table"),
     "unsqueeze_dim": "unsqueeze_dim",
+    "position_ids": "position_ids",
 }
 """Names of arguments, which say where to put what when a function is tried; what it then does, they do not say."""
 
@@ -55,7 +59,7 @@ class Signature:
         Raises:
             NotServedError: no queries or no tables among its arguments.
         """
-        parameters = inspect.signature(function).parameters
+        parameters = inspect.signature(getattr(function, "forward", function)).parameters
         plain = {n: p for n, p in parameters.items() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)}
         roles: dict[str, str] = {}
         for name in plain:
@@ -103,9 +107,12 @@ class Semantics:
     """What it returns where the key is None: the query alone, or a pair with None."""
     turns_values: bool = False
     """It turns the values too."""
+    picks_rows: bool = False
+    """Its tables have a row for each position, from which it takes those of the tokens."""
 
     def __str__(self) -> str:
-        says = [self.layout]
+        """In words, with what is not usual."""
+        says: list[str] = [self.layout]
         if self.emits_half:
             says.append("emitted as half")
         if self.partial:
@@ -116,8 +123,14 @@ class Semantics:
                 ("opposite sign", self.inverse),
                 ("prefix skipped", self.skips_prefix),
                 ("values too", self.turns_values),
+                ("rows by position", self.picks_rows),
                 ("tokens before heads", self.heads == "last"),
             )
             if holds
         ]
         return f"{', '.join(says)}; tables {self.columns}"
+
+
+def halves(x: Tensor) -> Tensor:
+    """Neighbours moved apart: first channels of all pairs, then second ones."""
+    return torch.cat((x[..., 0::2], x[..., 1::2]), dim=-1)

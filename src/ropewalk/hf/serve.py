@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ropewalk.hf.semantics import Semantics, Signature
+from ropewalk.hf.semantics import Semantics, Signature, halves
 from ropewalk.hf.tables import Tables
 from ropewalk.rotation import Impl, rotate, rotate_pair
 
@@ -28,28 +27,26 @@ def serve(original: Function, s: Semantics, tables: Tables, *, impl: Impl = "aut
     """
     signature = Signature.of(original)
     roles, names = signature.roles, signature.names
-    extra = {n: d for n, d in signature.defaults.items() if n not in roles.values() and n != "position_ids"}
-    q_name, k_name, v_name = roles["q"], roles.get("k"), roles.get("v")
+    extra = {n: d for n, d in signature.defaults.items() if n not in roles.values()}
+    if "v" in roles and not s.turns_values:
+        extra[roles["v"]] = None
+    q_name, k_name, v_name = roles["q"], roles.get("k", ""), roles.get("v", "")
     cos_name, sin_name = roles.get("cos", roles.get("table", "")), roles.get("sin", roles.get("table", ""))
-    axis_name, axis_default = roles.get("unsqueeze_dim"), 1
-    if axis_name:
-        axis_default = signature.defaults.get(axis_name, 1)
+    axis_name = roles.get("unsqueeze_dim", "")
+    axis_default = signature.defaults.get(axis_name, 1)
 
     def turned(x: Tensor, cos: Tensor, sin: Tensor, seq_dim: int) -> Tensor:
         if s.last_rows and cos.shape[-2] != x.shape[seq_dim]:
             cos, sin = cos[..., -x.shape[seq_dim] :, :], sin[..., -x.shape[seq_dim] :, :]
         skipped = x.shape[seq_dim] - cos.shape[-2] if s.skips_prefix else 0
         rest = x.narrow(seq_dim, skipped, x.shape[seq_dim] - skipped) if skipped else x
-        out = rotate(
-            rest, cos, sin, layout=s.layout, seq_dim=seq_dim, place=s.place, inverse=s.inverse, impl=impl
-        )
+        out = rotate(rest, cos, sin, layout=s.layout, seq_dim=seq_dim, place=s.place, inverse=s.inverse, impl=impl)
         if s.emits_half:
-            out = out.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+            out = halves(out)
         return torch.cat((x.narrow(seq_dim, 0, skipped), out), dim=seq_dim) if skipped else out
 
-    plain = not (s.emits_half or s.skips_prefix or s.last_rows or s.turns_values)
+    plain = not (s.emits_half or s.skips_prefix or s.last_rows)
 
-    @functools.wraps(original)
     def rotated(*args: Any, **kwargs: Any) -> Any:
         given = dict(zip(names, args, strict=False))
         given.update(kwargs)
@@ -58,9 +55,11 @@ def serve(original: Function, s: Semantics, tables: Tables, *, impl: Impl = "aut
                 return original(*args, **kwargs)  # a manner of calling that was not tried
         q, k, v = given[q_name], given.get(k_name), given.get(v_name)
         if not turns:
-            return _results(s, k_name, v_name, q, k, v)
+            return _results(s, bool(k_name), q, k, v)
         work = torch.float64 if q.dtype == torch.float64 else torch.float32
         cos, sin = tables.columns(given[cos_name], given[sin_name], s.columns, work)
+        if s.picks_rows:
+            cos, sin = cos[given["position_ids"]], sin[given["position_ids"]]
         if 2 * cos.shape[-1] != q.shape[-1] and not s.partial:
             return original(*args, **kwargs)  # which says what is wrong
         seq_dim, cos, sin = placed(q, cos, sin, s, given.get(axis_name, axis_default))
@@ -68,9 +67,8 @@ def serve(original: Function, s: Semantics, tables: Tables, *, impl: Impl = "aut
             return rotate_pair(
                 q, k, cos, sin, layout=s.layout, seq_dim=seq_dim, place=s.place, inverse=s.inverse, impl=impl
             )
-        return _results(s, k_name, v_name, *(None if x is None else turned(x, cos, sin, seq_dim) for x in (q, k, v)))
+        return _results(s, bool(k_name), *(None if x is None else turned(x, cos, sin, seq_dim) for x in (q, k, v)))
 
-    del rotated.__wrapped__
     return rotated
 
 
@@ -86,8 +84,8 @@ def placed(x: Tensor, cos: Tensor, sin: Tensor, s: Semantics, axis: int) -> tupl
     return seq_dim, cos.unsqueeze(at), sin.unsqueeze(at)
 
 
-def _results(s: Semantics, k_name: str | None, v_name: str | None, q: Any, k: Any, v: Any) -> Any:
-    if k_name is None:
+def _results(s: Semantics, keyed: bool, q: Any, k: Any, v: Any) -> Any:
+    if not keyed:
         return q
     if v is not None:
         return q, k, v

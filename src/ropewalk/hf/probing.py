@@ -13,7 +13,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from ropewalk.hf.semantics import Columns, Heads, NotServedError, Semantics, Signature
+from ropewalk.hf.semantics import Columns, Heads, NotServedError, Semantics, Signature, halves
 from ropewalk.rotation import Layout, rotate
 
 BATCH, HEADS, KEY_HEADS, TOKENS, PAIRS = 2, 4, 2, 5, 4
@@ -34,14 +34,33 @@ class Trial:
         """Normal numbers."""
         return torch.randn(*shape, generator=self.random, dtype=torch.float64)
 
-    def call(self, q: Tensor, k: Tensor | None, cos: Tensor, sin: Tensor, columns: Columns, **more: Any) -> Any:
+    @property
+    def picks_rows(self) -> bool:
+        """Whether it has to be told positions."""
+        return self.signature.roles.get("position_ids") in self.signature.required
+
+    def call(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        columns: Columns,
+        *,
+        with_values: bool = False,
+        **more: Any,
+    ) -> Any:
         """The function's result, whatever it raises let through."""
         roles = self.signature.roles
         given: dict[str, Any] = {roles["q"]: q, **more}
         if "k" in roles:
             given[roles["k"]] = k
-        if "v" in roles and roles["v"] in self.signature.required:
+        if "v" in roles and (with_values or roles["v"] in self.signature.required):
             given[roles["v"]] = k
+        if self.picks_rows:  # tables of rows in any order, and where to find those of the tokens
+            order = torch.randperm(cos.shape[:-1].numel(), generator=self.random)
+            given[roles["position_ids"]] = order.reshape(cos.shape[:-1])
+            cos, sin = (torch.empty_like(t.flatten(0, -2)).index_copy_(0, order, t.flatten(0, -2)) for t in (cos, sin))
         if "table" in roles:
             given[roles["table"]] = _joined(cos, sin, columns)
         else:
@@ -50,7 +69,18 @@ class Trial:
 
 
 def probe(function: Callable[..., Any]) -> Semantics:
-    """Which semantics a rotation function has.
+    """Which semantics a rotation function has: it is called with random numbers, and judged by its results.
+
+    Args:
+        function: takes queries, or queries and keys (and values), and cos and sin (or one table of both), under the
+            names that transformers uses, such as `q`, `k`, `cos`, `sin`, `freqs_cis`.
+
+    >>> def apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=1):
+    ...     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    ...     swap = lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    ...     return q * cos + swap(q) * sin, k * cos + swap(k) * sin
+    >>> print(probe(apply_rotary_pos_emb))
+    interleaved; tables repeated
 
     Raises:
         NotServedError: none that ropewalk serves.
@@ -125,11 +155,9 @@ def expected(x: Tensor, cos: Tensor, sin: Tensor, s: Semantics, unsqueeze: int =
     prefix, rest = x.narrow(seq_dim, 0, skipped), x.narrow(seq_dim, skipped, x.shape[seq_dim] - skipped)
     if s.last_rows:
         cos, sin = cos[..., -x.shape[seq_dim] :, :], sin[..., -x.shape[seq_dim] :, :]
-    turned = rotate(
-        rest, cos, sin, layout=s.layout, seq_dim=seq_dim, place=s.place, inverse=s.inverse, impl="eager"
-    )
+    turned = rotate(rest, cos, sin, layout=s.layout, seq_dim=seq_dim, place=s.place, inverse=s.inverse, impl="eager")
     if s.emits_half:
-        turned = turned.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+        turned = halves(turned)
     return torch.cat((prefix, turned), dim=seq_dim) if skipped else turned
 
 
@@ -156,8 +184,18 @@ def _details(trial: Trial, s: Semantics) -> Semantics:
     return replace(
         s,
         without_key=_without_key(trial, s, q, cos, sin),
-        turns_values="v" in trial.signature.roles and trial.signature.roles["v"] in trial.signature.required,
+        turns_values="v" in trial.signature.roles and _turns_values(trial, s, q, k, cos, sin),
+        picks_rows=trial.picks_rows,
     )
+
+
+def _turns_values(trial: Trial, s: Semantics, q: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> bool:
+    got = trial.call(q.clone(), v.clone(), cos, sin, s.columns, with_values=True)
+    if not isinstance(got, tuple) or len(got) != 3:
+        return False
+    if not torch.allclose(got[2], expected(v, cos, sin, s), atol=SLACK):
+        raise NotServedError("it does something else to values than to keys")
+    return True
 
 
 def _without_key(trial: Trial, s: Semantics, q: Tensor, cos: Tensor, sin: Tensor) -> Any:
