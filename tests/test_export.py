@@ -267,6 +267,15 @@ def test_a_file_that_exists_is_kept_without_force(model: Path, tmp_path: Path) -
     command(model, nowhere, "--to", "interleaved", code=2)
 
 
+def test_a_name_that_is_taken_is_refused_before_any_work(tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    out.write_text("precious")
+    begun = []
+    with pytest.raises(FileExistsError), whole_or_not_at_all(out):
+        begun.append(out)
+    assert not begun
+
+
 @pytest.mark.parametrize("links", [True, False])
 def test_a_file_that_appears_meanwhile_is_kept(
     links: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -107,6 +107,6 @@ def _plan(
     from ropewalk.benchmark.model.run import Plan
     from ropewalk.benchmark.timing import Patience
 
-    patience = Patience(rounds, 0.001, 1.0) if quick else Patience(rounds, cell=10.0)
+    patience = Patience(rounds, 0.001, 1.0) if quick else Patience(rounds, cell=20.0)
     with from_options(numbers=max(VOCABULARY, 3 * WIDTH * max(lengths))):
         return Plan(lengths, dtypes, modes, running.thread_counts(threads), device, patience)
