@@ -1,0 +1,1 @@
+"""Experiments: real checkpoints stretched, small models trained side by side."""
