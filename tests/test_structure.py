@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     },
     "benchmark": {"angles", "attention", "encodings", "kernels", "positions", "protocol", "rotation", "spectra"},
     "page": {"plots"},
+    "lab": {"attention", "benchmark", "encodings", "inspection", "page", "plans", "plots", "positions", "protocol"},
     "demo": {"encodings", "measure", "page", "plots", "positions", "protocol"},
     "cli": ANYTHING,
     "__main__": {"cli"},
@@ -78,6 +79,10 @@ MAY_BE_IMPORTED_BY = {
     "fontTools": {"page", "plots"},
     "numpy": {"measure", "plots", "demo", "cli"},
     "transformers": {"benchmark"},
+    "safetensors": {"lab"},
+    "tokenizers": {"lab"},
+    "tomli": {"lab"},
+    "tensorboard": {"lab"},
     "rotary_embedding_torch": {"benchmark"},
 }
 """Other packages that only these may import; torch may be imported by all but `language`, `version` and `__main__`."""

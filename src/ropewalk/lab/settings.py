@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from ropewalk.encodings import find
+from ropewalk.encodings.rope import RoPE
 from ropewalk.lab import corpora
 from ropewalk.lab.classes import Documents
 from ropewalk.lab.goals import Form, Goal, Language
+from ropewalk.lab.stretching import stretched
 from ropewalk.lab.tasks import TASKS, Exercise
 from ropewalk.lab.transformer import Shape
 from ropewalk.lab.vocabulary import FromFile, Vocabulary
@@ -127,7 +129,12 @@ class Settings:
         )
         for key in ("extension", "bands"):
             expect(key not in self.options, f"{key} is no option of training; extensions are measured afterwards")
-        self.shape(vocabulary=2).make_encoding(causal=self.chosen_form() != "encoder")
+        expect(self.dim % self.heads == 0, f"{self.heads} heads do not share {self.dim} channels evenly")
+        encoding = self.shape(vocabulary=2).make_encoding(causal=self.chosen_form() != "encoder")
+        for text in self.extensions:
+            assert isinstance(encoding, RoPE)
+            for multiple in self.lengths:
+                stretched(encoding, text, trained=self.length, length=multiple * self.length)
 
     def forms(self) -> tuple[Form, ...]:
         """What this goal can be learned by; the first is the default."""
