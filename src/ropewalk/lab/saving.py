@@ -125,10 +125,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Lines:
-    """A file of JSON lines that grows, and can be taken back to where a checkpoint stood.
+    """A file of JSON lines that grows, and can be taken back to where a checkpoint stood. One process has it at a time.
 
     Raises:
-        ValueError: lines that the checkpoint counts on are gone.
+        ValueError: lines that the checkpoint counts on are gone, or another process has the file.
         OSError: it cannot be written.
     """
 
@@ -138,6 +138,9 @@ class Lines:
         if there < keep:
             raise ValueError(f"{path} has lost lines: {there} bytes are there, the checkpoint was made after {keep}")
         self._file = open(path, "ab")  # noqa: SIM115  # open as long as the run
+        if not _lock(self._file.fileno()):
+            self._file.close()
+            raise ValueError(f"another process is at work in {path.parent}; wait for it to end")
         self._file.truncate(keep)
 
     def add(self, line: dict[str, Any]) -> None:
@@ -153,3 +156,18 @@ class Lines:
     def close(self) -> None:
         """No more lines."""
         self._file.close()
+
+
+def _lock(handle: int) -> bool:
+    """For as long as the file is open; True also where there are no such locks."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems have none
+        return True
+    return True

@@ -133,10 +133,6 @@ class _Run:
 
     def __init__(self, folder: Path, settings: Settings, goal: Goal, ranks: Ranks) -> None:
         self.folder, self.settings, self.goal, self.ranks = folder, settings, goal, ranks
-        if ranks.first:
-            for part in folder.glob(".*.part"):  # of a writer that was killed
-                part.unlink()
-        ranks.wait()
         self.model = Transformer(settings.shape(goal.vocabulary, goal.classes), seed=settings.seed).to(settings.device)
         self.called = ranks.wrap(self.model)
         self.names = {p: n for n, p in self.model.named_parameters()}
@@ -147,6 +143,9 @@ class _Run:
         if (folder / CHECKPOINT).is_file():
             keep = self._restore(Checkpoint.load(folder / CHECKPOINT))
         self.lines = Lines(folder / METRICS, keep) if ranks.first else None
+        if ranks.first:
+            for part in folder.glob(".*.part"):  # of a writer that was killed
+                part.unlink()
 
     # ---- training ----
 
