@@ -167,7 +167,7 @@ class _Crew:
                     continue
                 run = busy.pop(number)
                 if line is None:
-                    code = self.hands.pop(number).wait()
+                    code = self.hands[number].wait()
                     why = f"signal {-code}" if code < 0 else f"exit code {code}"
                     raise RuntimeError(f"a worker died ({why}) in {run.folder}; the same command goes on from there")
                 error = json.loads(line)["error"]

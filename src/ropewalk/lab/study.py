@@ -218,11 +218,10 @@ def of(document: Any, *, quick: bool = False) -> Study:
     if quick:
         for key, change in changes.items():
             document[key] = {**document.get(key, {}), **change} if isinstance(change, dict) else change
-    common, grid, tune = (dict(document.get(key, {})) for key in ("run", "grid", "tune"))
     names = [f.name for f in fields(Settings)]
-    for what, table in (("run", common), ("grid", grid)):
-        _keys(table, names, what)
-    _keys(tune, ("learning_rate", "steps"), "tune")
+    for what, known in (("run", names), ("grid", names), ("tune", ("learning_rate", "steps"))):
+        _keys(document.get(what, {}), known, what)
+    common, grid, tune = (dict(document.get(key, {})) for key in ("run", "grid", "tune"))
     if tune and not _is_list(tune.get("learning_rate")):
         raise ValueError("tune has a list of learning rates, learning_rate = [1e-3, 3e-3] say")
     for key, value in grid.items():
@@ -246,9 +245,9 @@ def of(document: Any, *, quick: bool = False) -> Study:
         quick,
         document,
     )
-    made = [run.settings for run in (*study.tuning(), *study.runs({}))]  # every run of it is possible
+    study.tuning(), study.runs({})  # made, to see that each of them is possible
     for side in (side for statement in study.statements for side in statement.sides):
-        if side.extension not in (None, *made[0].extensions):
+        if side.extension not in (None, *study.settings(side.arm).extensions):
             raise ValueError(f"{side.extension} is not among the extensions of its runs")
     return study
 
