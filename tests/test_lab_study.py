@@ -245,6 +245,16 @@ def test_the_ready_studies_say_beforehand_what_would_decide(path: Path) -> None:
     assert cost[1] * 20 < cost[0]
 
 
+@pytest.mark.slow
+def test_the_quick_form_of_a_ready_study_runs(tmp_path: Path) -> None:
+    path = next(p for p in STUDIES if p.stem == "layout")
+    told = run("run", str(path), "--quick", "--output", str(tmp_path / "out"), "--json")
+    found = json.loads(told.stdout)
+    assert [arm["label"] for arm in found["arms"]] == ["RoPE (half)", "RoPE (interleaved)"]
+    assert found["statements"][0]["verdict"] == "open"
+    assert found["statements"][0]["difference"]["seeds"], "one seed decides nothing, but it was measured"
+
+
 def test_there_are_six_ready_studies() -> None:
     assert [p.stem for p in STUDIES] == ["extrapolate", "layout", "long-classify", "order", "roformer", "row-e"]
 

@@ -326,6 +326,35 @@ def test_half_precision_trains_too(tmp_path: Path) -> None:
     assert all(t.dtype == torch.float32 for t in weights(tmp_path / "run").values())
 
 
+def test_metrics_go_to_tensorboard_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[Any, ...]] = []
+
+    class SummaryWriter:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            written.append((folder, purge_step))
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            written.append((name, step))
+
+        def close(self) -> None:
+            written.append(("closed",))
+
+    there = type(sys)("torch.utils.tensorboard")
+    there.SummaryWriter = SummaryWriter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", there)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "tensorboard")
+    begin(tmp_path / "run", Settings(**SMALL, steps=4, checks=2, test_tokens=0))
+    with pytest.raises(Stopped):
+        train(tmp_path / "run", stop_at=3)
+    assert written[0] == (str(tmp_path / "run" / "tensorboard"), 0)
+    assert [step for name, step in written[1:-1] if name == "loss"] == [1, 2, 3]
+    assert ("validation_bits", 2) in written
+    assert written[-1] == ("closed",)
+    written.clear()
+    train(tmp_path / "run")
+    assert written[0][1] == 3
+
+
 # ---- the command --------------------------------------------------------------------------
 
 ARGUMENTS = [

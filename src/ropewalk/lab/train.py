@@ -6,6 +6,7 @@ A run is a folder:
     metrics.jsonl             a line an interval: loss, learning rate, speed; and each check on the validation part
     checkpoint.safetensors    where it stands
     result.json               at the end: what it found on the test part, which nothing has looked at before
+    tensorboard/              the metrics again, if TensorBoard is installed
 
 Step n depends on the settings, on n and on the state after step n - 1, and on nothing else. So a run that was
 interrupted, killed too, gives the same weights and the same lines, to the bit, as one that was not.
@@ -28,9 +29,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ropewalk.lab.board import board
 from ropewalk.lab.corpora import Part
 from ropewalk.lab.evaluate import extended, loss, max_length, measure, profile
-from ropewalk.lab.goals import Goal
+from ropewalk.lab.goals import IGNORE, Goal
 from ropewalk.lab.ranks import Ranks, put, whole
 from ropewalk.lab.saving import Checkpoint, Lines, read_json, write_json
 from ropewalk.lab.settings import Settings
@@ -136,7 +138,7 @@ class _Run:
         self.model = Transformer(settings.shape(goal.vocabulary, goal.classes), seed=settings.seed).to(settings.device)
         self.called = ranks.wrap(self.model)
         self.names = {p: n for n, p in self.model.named_parameters()}
-        self.optimiser = _optimiser(self.model, settings)
+        self.optimiser = optimiser_of(self.model, settings)
         self.step, self.seconds, self.held, self.held_steps = 0, 0.0, 0.0, 0
         self.checked: list[list[float]] = []
         keep = 0
@@ -146,6 +148,7 @@ class _Run:
         if ranks.first:
             for part in folder.glob(".*.part"):  # of a writer that was killed
                 part.unlink()
+        self.show, self.hide = board(folder, self.step, wanted=ranks.first)
 
     # ---- training ----
 
@@ -156,7 +159,7 @@ class _Run:
         check = max(1, math.ceil(settings.steps / settings.checks))
         since, since_steps = time.monotonic(), 0
         while self.step < settings.steps:
-            self.held += self._one()
+            self.held += step(self.called, self.optimiser, self.goal, self.settings, self.step, self.ranks)
             self.held_steps += 1
             since_steps += 1
             self.step += 1
@@ -187,25 +190,6 @@ class _Run:
             if stop and not last:
                 raise Stopped(self.step)
 
-    def _one(self) -> float:
-        """One step; this rank's share of the mean loss."""
-        settings = self.settings
-        batch = self.goal.draw(
-            settings.seed, self.step, batch=settings.batch, length=settings.length, form=settings.chosen_form()
-        )
-        answers = int((batch.targets >= 0).sum())
-        lower = nullcontext() if settings.precision == "float32" else torch.autocast(settings.device, torch.bfloat16)
-        with lower:
-            nats, _, _ = loss(self.called, self.ranks.share(batch))
-        mean = nats.sum() / max(answers, 1)
-        self.optimiser.zero_grad(set_to_none=True)
-        (mean * self.ranks.world).backward()  # type: ignore[no-untyped-call]  # ranks average their gradients
-        nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip)
-        for group in self.optimiser.param_groups:
-            group["lr"] = settings.rate(self.step)
-        self.optimiser.step()
-        return float(mean.detach())
-
     def _check(self, tell: Tell) -> None:
         entry = self._measured("validation", (1,), self.settings.validation_tokens, lambda: None)[0]
         if "refused" in entry:
@@ -217,6 +201,7 @@ class _Run:
     def _say(self, line: dict[str, Any], tell: Tell) -> None:
         if self.lines is not None:
             self.lines.add(line)
+            self.show(line)
             tell(line)
 
     # ---- checkpoints ----
@@ -307,6 +292,7 @@ class _Run:
 
     def close(self) -> None:
         """No more lines."""
+        self.hide()
         if self.lines is not None:
             self.lines.close()
 
@@ -323,7 +309,31 @@ class _Run:
         )
 
 
-def _optimiser(model: nn.Module, settings: Settings) -> torch.optim.AdamW:
+def step(
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    goal: Goal,
+    settings: Settings,
+    number: int,
+    ranks: Ranks | None = None,
+) -> float:
+    """One step of training; gives this rank's share of the mean loss, in nats."""
+    batch = goal.draw(settings.seed, number, batch=settings.batch, length=settings.length, form=settings.chosen_form())
+    answers = int((batch.targets != IGNORE).sum())
+    lower = nullcontext() if settings.precision == "float32" else torch.autocast(settings.device, torch.bfloat16)
+    with lower:
+        nats, _, _ = loss(model, batch if ranks is None else ranks.share(batch))
+    mean = nats.sum() / max(answers, 1)
+    optimiser.zero_grad(set_to_none=True)
+    (mean * (1 if ranks is None else ranks.world)).backward()  # type: ignore[no-untyped-call]  # ranks average theirs
+    nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+    for group in optimiser.param_groups:
+        group["lr"] = settings.rate(number)
+    optimiser.step()
+    return float(mean.detach())
+
+
+def optimiser_of(model: nn.Module, settings: Settings) -> torch.optim.AdamW:
     """AdamW. Decay is for matrices; not for the token table, nor for what belongs to an encoding."""
     kept = {id(p) for m in model.modules() if isinstance(m, (PositionalEncoding, nn.Embedding)) for p in m.parameters()}
     decay = [p for p in model.parameters() if p.dim() > 1 and id(p) not in kept]
