@@ -219,6 +219,8 @@ def test_what_cannot_be_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch) ->
         "there is no corpus 'shakespear', did you mean 'shakespeare'?"
         in run("corpus", "get", "shakespear", code=2).stderr
     )
+    with pytest.raises(ValueError, match="there is no corpus 'x' to fetch; there are shakespeare"):
+        fetching.fetch("x")
     assert "need not be fetched" in run("corpus", "get", "pydoc", code=2).stderr
     assert "has not been fetched yet: ropewalk corpus get austen" in run("train", "--corpus", "austen", code=2).stderr
     monkeypatch.setattr(fetching.shutil, "which", lambda name: None)

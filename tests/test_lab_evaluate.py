@@ -84,6 +84,27 @@ def test_the_same_tokens_are_hidden_at_every_length() -> None:
     assert (batch.targets[masked] < 256 + 1).all()
 
 
+def test_training_draws_windows_of_the_training_part() -> None:
+    goal = Language(CORPUS, Vocabulary())
+    stream = Vocabulary().stream(CORPUS.part("train"))[0].tolist()
+    text = " ".join(map(str, stream))
+    seen = set()
+    for step in range(40):
+        batch = goal.draw(3, step, batch=2, length=16, form="decoder")
+        assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
+        for row, after in zip(batch.inputs.tolist(), batch.targets.tolist(), strict=True):
+            assert " ".join(map(str, [*row, after[-1]])) in text
+        seen.add(tuple(batch.inputs.flatten().tolist()))
+    assert len(seen) == 40, "every step has a batch of its own"
+    (again,) = [goal.draw(3, 7, batch=2, length=16, form="decoder").inputs]
+    assert tuple(again.flatten().tolist()) in seen
+    assert not torch.equal(again, goal.draw(4, 7, batch=2, length=16, form="decoder").inputs)
+    hidden = goal.draw(3, 7, batch=2, length=16, form="encoder")
+    masked = hidden.inputs == Vocabulary().mask
+    assert torch.equal(hidden.inputs.where(~masked, hidden.targets), again)
+    assert 0 < masked.sum() < 16
+
+
 class Known(Goal):
     """Answers of which a part is right by construction: the token itself, which the model below always says."""
 

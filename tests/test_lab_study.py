@@ -56,7 +56,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study carried out by two workers."""
     folder = tmp_path_factory.mktemp("studies") / "done"
     study = of(TINY)
-    prepare(folder, study, ["ropewalk", "lab", "run"])
+    prepare(folder, study, ["ropewalk", "lab", "run", "tiny.toml"])
     told: list[tuple[int, int, str]] = []
     outcome = conduct(folder, study, workers=2, tell=lambda *line: told.append(line))
     assert outcome == Outcome(8, 8)
@@ -394,7 +394,7 @@ def test_the_page_tells_everything(done: Path, tmp_path: Path, language: str) ->
     for words in (study.claim[language], *(s.text[language] for s in study.statements), study.digest, "torch"):
         assert words in page
     assert page.count("<svg") == 2
-    assert "ropewalk lab run" in page
+    assert "ropewalk lab run tiny.toml" in page
     assert not re.search(r'(src|href)="https?:', page)
     for f in gather(done, study):
         values = f.values("accuracy")

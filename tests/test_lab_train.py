@@ -281,6 +281,11 @@ def test_lines_and_files(tmp_path: Path) -> None:
     lines.add({"a": 3})
     lines.close()
     assert (tmp_path / "m").read_text() == '{"a": 1}\n{"a": 3}\n'
+    there = Lines(tmp_path / "m", size)
+    with pytest.raises(ValueError, match=r"another process is at work in .*; wait for it to end"):
+        Lines(tmp_path / "m", 0)
+    assert there.settle() == size, "and it has taken nothing away"
+    there.close()
     write(tmp_path / "f", b"one")
     with pytest.raises(TypeError):
         write(tmp_path / "f", "two")  # type: ignore[arg-type]

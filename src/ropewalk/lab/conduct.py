@@ -2,7 +2,7 @@
 
 The folder of a study:
 
-    study.json      the study as it was read, and the command
+    study.json      the study as it was read, the command and the machine
     runs/…          a folder for each run, as `train` keeps it
     report.html     written by `report`
 """
@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
+from ropewalk.benchmark.machine import machine
 from ropewalk.lab.saving import read_json, write_json
 from ropewalk.lab.study import Run, Study, of
 from ropewalk.lab.train import RESULT, begin
@@ -66,6 +67,7 @@ def prepare(folder: Path, study: Study, command: Sequence[str]) -> None:
             "digest": study.digest,
             "quick": study.quick,
             "command": list(command),
+            "machine": machine(),
             "study": study.document,
         },
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ropewalk.benchmark.machine import machine
 from ropewalk.lab.conduct import STUDY
 from ropewalk.lab.findings import Found, Judged, entry, gather, judge, spread
 from ropewalk.lab.saving import read_json
@@ -41,7 +40,7 @@ def write_report(path: Path, folder: Path, study: Study, language: Language) -> 
     if not any(f.results for f in found):
         raise ValueError(f"no run of the study in {folder} has ended yet")
     say = speaker(language)
-    command = read_json(folder / STUDY).get("command", [])
+    about = read_json(folder / STUDY)
     parts: list[tuple[str, str]] = [
         (say("Verdicts", "判定"), _verdicts(judge(study, found), say, language)),
         (say("What was measured", "測定結果"), _values(found, say)),
@@ -49,7 +48,7 @@ def write_report(path: Path, folder: Path, study: Study, language: Language) -> 
         (say("Beyond the trained length", "学習時の長さを超えると"), _lengths(found, say)),
         (say("Where in the text", "テキストのどこで"), _positions(found, say)),
         (say("Where attention goes", "注意の向かう先"), _attention(found, say)),
-        (say("How to do it again", "再現の方法"), _again(study, found, command, say)),
+        (say("How to do it again", "再現の方法"), _again(study, found, about, say)),
     ]
     body = f"<h1>{escape(study.name)}</h1>\n<p>{text(study.claim[language])}</p>\n"
     body += f"<p>{text(say('Source: ', '出典：') + study.source)}</p>\n"
@@ -116,45 +115,31 @@ def _unit(found: Sequence[Found], say: Say) -> str:
     return say("bits per byte", "ビット/バイト") if bits else say("right answers", "正答率")
 
 
-def _kinds(found: Sequence[Found]) -> list[tuple[int, str | None]]:
-    """All multiples of the length, and those with extensions."""
-    kinds: dict[tuple[int, str | None], None] = {}
-    for extension in [None, *dict.fromkeys(x for f in found for r in f.results for x in r["extensions"])]:
-        for f in found:
-            for r in f.results:
-                for e in r["test"] if extension is None else r["extensions"].get(extension, []):
-                    kinds[(e["multiple"], extension)] = None
-    return list(kinds)
+def _variants(f: Found) -> list[str | None]:
+    """None for the arm as it was trained, then the extensions that it was measured with."""
+    return [None, *dict.fromkeys(x for r in f.results for x in r["extensions"])]
+
+
+def _name(label: str, extension: str | None) -> str:
+    return label if extension is None else f"{label} + {extension}"
 
 
 def _values(found: Sequence[Found], say: Say) -> str:
     measure = _measure(found)
     form = _form(measure)
-    kinds = _kinds(found)
+    multiples = sorted({e["multiple"] for f in found for r in f.results for e in r["test"]})
     rows = []
     for f in found:
-        cells = []
-        for at, extension in kinds:
-            values = f.values(measure, at, extension)
-            deviation = spread(values)
-            cells.append((form(fmean(values)) if values else "–") + (f" ± {form(deviation)}" if deviation else ""))
-        some = f.results[0] if f.results else {}
-        seconds = [r["seconds"]["training"] for r in f.results]
-        speed = [r["tokens"] / s for r, s in zip(f.results, seconds, strict=True) if s]
-        rows.append(
-            [
-                text(f.arm.label),
-                *cells,
-                "–" if f.rate is None else f"{f.rate:g}",
-                f"{some.get('encoding_parameters', 0):,}",
-                f"{fmean(speed):,.0f}" if speed else "–",
-                str(len(f.results)),
-            ]
-        )
+        for extension in _variants(f):
+            cells = []
+            for at in multiples:
+                values = f.values(measure, at, extension)
+                deviation = spread(values)
+                cells.append((form(fmean(values)) if values else "–") + (f" ± {form(deviation)}" if deviation else ""))
+            training = ["", "", "", ""] if extension else _about_training(f)
+            rows.append([text(_name(f.arm.label, extension)), *cells, *training])
     head = [say("Arm", "条件")]
-    head += [
-        (f"× {at}" if at > 1 else say("trained length", "学習時の長さ")) + (f" {x}" if x else "") for at, x in kinds
-    ]
+    head += [f"× {at}" if at > 1 else say("trained length", "学習時の長さ") for at in multiples]
     head += [say("learning rate", "学習率"), say("parameters of the encoding", "位置符号化のパラメーター")]
     head += [say("tokens/s", "トークン/秒"), say("seeds", "シード")]
     caption = _unit(found, say) + say(
@@ -166,30 +151,42 @@ def _values(found: Sequence[Found], say: Say) -> str:
     return table(caption, [text(h) for h in head], rows, numbers=tuple(range(1, len(head))))
 
 
-def _panels(found: Sequence[Found], points: Callable[[dict[str, Any]], list[tuple[float, float]]]) -> list[Panel]:
+def _about_training(f: Found) -> list[str]:
+    """Learning rate, parameters of the encoding, tokens per second, seeds."""
+    speed = [r["tokens"] / r["seconds"]["training"] for r in f.results if r["seconds"]["training"]]
+    return [
+        "–" if f.rate is None else f"{f.rate:g}",
+        f"{f.results[0]['encoding_parameters']:,}" if f.results else "–",
+        f"{fmean(speed):,.0f}" if speed else "–",
+        str(len(f.results)),
+    ]
+
+
+Points = Callable[[dict[str, Any], "str | None"], list[tuple[float, float]]]
+"""From a result, and perhaps an extension, to a curve."""
+
+
+def _panels(found: Sequence[Found], points: Points, *, extensions: bool = False) -> list[Panel]:
     """Arms that differ by encoding share axes; other settings get axes of their own."""
     groups: dict[str, list[Series]] = {}
     for f in found:
-        drawn = [points(r) for r in f.results]
-        if not drawn or not drawn[0] or len({tuple(x for x, _ in d) for d in drawn}) > 1:
-            continue
-        columns = list(zip(*([y for _, y in d] for d in drawn), strict=True))
         label, _, group = f.arm.label.partition(", ")
-        groups.setdefault(group, []).append(
-            Series(
-                label,
-                str(f.results[0]["settings"]["encoding"]),
-                tuple(x for x, _ in drawn[0]),
-                tuple(map(fmean, columns)),
-                tuple(map(min, columns)),
-                tuple(map(max, columns)),
+        for extension in _variants(f) if extensions else [None]:
+            drawn = [points(r, extension) for r in f.results]
+            if not drawn or not drawn[0] or len({tuple(x for x, _ in d) for d in drawn}) > 1:
+                continue
+            columns = list(zip(*([y for _, y in d] for d in drawn), strict=True))
+            ends = tuple(map(min, columns)), tuple(map(max, columns))
+            encoding = str(f.results[0]["settings"]["encoding"])
+            across = tuple(x for x, _ in drawn[0])
+            groups.setdefault(group, []).append(
+                Series(_name(label, extension), encoding, across, tuple(map(fmean, columns)), *ends)
             )
-        )
     return [Panel(title, tuple(series)) for title, series in groups.items()]
 
 
 def _learning(found: Sequence[Found], say: Say) -> str:
-    panels = _panels(found, lambda r: [(step, value) for step, value in r["validation"]])
+    panels = _panels(found, lambda r, _: [(step, value) for step, value in r["validation"]])
     if not panels:
         return ""
     up = _unit(found, say)
@@ -200,10 +197,11 @@ def _learning(found: Sequence[Found], say: Say) -> str:
 def _lengths(found: Sequence[Found], say: Say) -> str:
     measure = _measure(found)
 
-    def points(result: dict[str, Any]) -> list[tuple[float, float]]:
-        return [(e["length"], e[measure]) for e in result["test"] if measure in e]
+    def points(result: dict[str, Any], extension: str | None) -> list[tuple[float, float]]:
+        entries = result["test"] if extension is None else result["extensions"].get(extension, [])
+        return [(e["length"], e[measure]) for e in entries if measure in e]
 
-    panels = _panels(found, points)
+    panels = _panels(found, points, extensions=True)
     if all(len(one.x) < 2 for panel in panels for one in panel.series):
         return ""
     trained = found[0].results[0]["settings"]["length"] if found[0].results else None
@@ -221,7 +219,7 @@ def _lengths(found: Sequence[Found], say: Say) -> str:
 def _positions(found: Sequence[Found], say: Say) -> str:
     measure = _measure(found)
 
-    def points(result: dict[str, Any]) -> list[tuple[float, float]]:
+    def points(result: dict[str, Any], _: str | None) -> list[tuple[float, float]]:
         longest = max((e["multiple"] for e in result["test"] if measure in e), default=1)
         e = entry(result, longest) or {}
         return [((s["from"] + s["to"]) / 2, s["mean"]) for s in e.get("by_position", [])]
@@ -276,9 +274,9 @@ def _attention(found: Sequence[Found], say: Say) -> str:
     return table(caption, head, rows, numbers=(1, 2, 3, 4))
 
 
-def _again(study: Study, found: Sequence[Found], command: Sequence[str], say: Say) -> str:
-    rows = [[text(key), text(str(value))] for key, value in machine().items() if value is not None]
-    data = sorted({r["data"] for f in found for r in f.results})
+def _again(study: Study, found: Sequence[Found], about: dict[str, Any], say: Say) -> str:
+    rows = [[text(key), text(str(value))] for key, value in about["machine"].items() if value is not None]
+    data = sorted({f"{', '.join(r['settings']['corpus'])} {r['data']}" for f in found for r in f.results})
     rows.append([text(say("data", "データ")), text("; ".join(data))])
     rows.append([text(say("study", "研究")), text(study.digest)])
     tried = len(study.tune.get("learning_rate", ()))
@@ -286,10 +284,16 @@ def _again(study: Study, found: Sequence[Found], command: Sequence[str], say: Sa
         f"Every arm had the same tuning: {tried} learning rates, compared on the validation part.",
         f"どの条件も同じ調整をしています（検証部分で学習率 {tried} 通りを比較）。",
     )
+    command = shlex.join(about["command"])
     written = json.dumps(study.document, ensure_ascii=False, indent=1)
     return (
-        f"<p>{text(budget)}</p>\n<pre><code>{escape(shlex.join(command))}</code></pre>\n"
+        f"<p>{text(budget)}</p>\n{_typed(shlex.join(about['command']))}\n"
         + table(say("Machine and versions", "計算機とバージョン"), [say("what", "項目"), say("value", "値")], rows)
         + f"\n<details><summary>{escape(say('The study, as it was run', '実行した研究の全文'))}</summary>"
-        f"<pre>{escape(written)}</pre></details>"
+        f"{_typed(written)}</details>"
     )
+
+
+def _typed(words: str) -> str:
+    """Lines as they were typed, which scroll where the page is narrow."""
+    return f'<pre style="overflow-x: auto"><code>{escape(words)}</code></pre>'

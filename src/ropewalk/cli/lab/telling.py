@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from ropewalk.lab.study import Study
 
 
-def about(study: Study) -> None:
-    """Claim, source, and what was expected."""
+def about(study: Study, *, statements: bool = True) -> None:
+    """Claim, source, and what is expected."""
     from ropewalk.cli import output
 
     out = output.console()
     output.paragraph(out, f"{study.name}: {study.claim[language()]}", style="bold")
     output.paragraph(out, say("Source: ", "出典: ") + study.source)
-    for statement in study.statements:
+    for statement in study.statements if statements else ():
         output.paragraph(out, "- " + statement.text[language()], indent="  ")
     out.print()
 
@@ -34,11 +34,11 @@ def tell(folder: Path, study: Study, *, as_json: bool) -> None:
     if as_json:
         output.print_json(_document(study, found, judged))
         return
-    about(study)
+    about(study, statements=False)
     out = output.console()
     out.print(_values(found))
     for one in judged:
-        output.paragraph(out, f"- {_word(one)}: {one.statement.text[language()]} {_evidence(one)}", indent="  ")
+        output.paragraph(out, f"- {_word(one)}: {one.statement.text[language()]}{_evidence(one)}", indent="  ")
 
 
 def _document(study: Study, found: list[Found], judged: list[Judged]) -> dict[str, Any]:
@@ -92,10 +92,10 @@ def _word(one: Judged) -> str:
 def _evidence(one: Judged) -> str:
     d = one.difference
     if d is None:
-        return f"({one.why})" if language() == "en" else "（値なし）"
+        return f" ({one.why})" if language() == "en" else "（値なし）"
     seeds = len(d.seeds)
     return say(
-        f"({' against '.join(f'{v:.3f}' for v in one.values)}; difference {d.mean:+.3f}, 95% between {d.low:+.3f} and "
+        f" ({' against '.join(f'{v:.3f}' for v in one.values)}; difference {d.mean:+.3f}, 95% between {d.low:+.3f} and "
         f"{d.high:+.3f}, {seeds} {'seed' if seeds == 1 else 'seeds'})",
         f"（{' と '.join(f'{v:.3f}' for v in one.values)}、差 {d.mean:+.3f}、95% 区間 {d.low:+.3f}〜{d.high:+.3f}、"
         f"{seeds} シード）",
