@@ -22,6 +22,7 @@ from ropewalk.lab.corpora import Corpus, load
 from ropewalk.lab.saving import Checkpoint, Lines, write, write_json
 from ropewalk.lab.settings import Settings
 from ropewalk.lab.train import CHECKPOINT, METRICS, RESULT, SETTINGS, Stopped, begin, lines_of, settings_of, train
+from ropewalk.lab.transformer import Transformer
 
 pytest.importorskip("safetensors", reason="the lab extra is not installed")
 
@@ -100,6 +101,59 @@ def test_a_stopped_run_goes_on_bit_for_bit(moment: int, whole: Path, tmp_path: P
         assert not (folder / RESULT).exists()
     train(folder, stop_at=30)
     assert_same(folder, whole)
+
+
+def test_the_mean_of_an_interval_survives_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "INTERVALS", 2)
+    run(tmp_path / "whole", steps=12, test_tokens=0)
+    begin(tmp_path / "stopped", settings_of(tmp_path / "whole"))
+    with pytest.raises(Stopped):
+        train(tmp_path / "stopped", stop_at=8)
+    train(tmp_path / "stopped")
+    assert [line["step"] for line in lines_of(tmp_path / "whole") if "loss" in line] == [6, 12]
+    assert_same(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_step_is_adamw_with_warmup_clipping_and_decay_where_it_belongs() -> None:
+    """Against the update written out, in float64."""
+    settings = Settings(
+        **{
+            **SMALL,
+            "encoding": "shaw",
+            "steps": 20,
+            "warmup": 4,
+            "clip": 0.1,
+            "weight_decay": 0.5,
+            "learning_rate": 0.01,
+        }
+    )
+    goal = settings.make_goal()
+    model = Transformer(settings.shape(goal.vocabulary), seed=1)
+    twin = Transformer(settings.shape(goal.vocabulary), seed=1).double()
+    optimiser = training.optimiser_of(model, settings)
+    m = {n: torch.zeros_like(p) for n, p in twin.named_parameters()}
+    v = {n: torch.zeros_like(p) for n, p in twin.named_parameters()}
+    for number in range(6):
+        given = training.step(model, optimiser, goal, settings, number)
+        batch = goal.draw(0, number, batch=4, length=32, form="decoder")
+        loss = torch.nn.functional.cross_entropy(twin(batch.inputs).flatten(0, 1), batch.targets.flatten())
+        twin.zero_grad()
+        loss.backward()
+        assert given == pytest.approx(float(loss.detach()), rel=1e-4)
+        norm = sum(float(p.grad.square().sum()) for p in twin.parameters()) ** 0.5
+        assert norm > 0.1, "there is something to clip"
+        rate = 0.01 * (number + 1) / 4 if number < 4 else settings.rate(number)
+        with torch.no_grad():
+            for name, p in twin.named_parameters():
+                g = p.grad * 0.1 / norm
+                m[name] = 0.9 * m[name] + 0.1 * g
+                v[name] = 0.95 * v[name] + 0.05 * g * g
+                matrix = name.endswith(("query_key_value.weight", "out.weight", "widen.weight", "narrow.weight"))
+                p -= rate * 0.5 * p * matrix
+                scale = (v[name] / (1 - 0.95 ** (number + 1))).sqrt() + 1e-8
+                p -= rate * m[name] / (1 - 0.9 ** (number + 1)) / scale
+    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p.double(), q, rtol=0, atol=2e-3, msg=lambda text, n=name: f"{n}: {text}")
 
 
 def test_a_run_killed_again_and_again_goes_on_bit_for_bit(tmp_path: Path) -> None:

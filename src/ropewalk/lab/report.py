@@ -140,7 +140,7 @@ def _values(found: Sequence[Found], say: Say) -> str:
             rows.append([text(_name(f.arm.label, extension)), *cells, *training])
     head = [say("Arm", "条件")]
     head += [f"× {at}" if at > 1 else say("trained length", "学習時の長さ") for at in multiples]
-    head += [say("learning rate", "学習率"), say("parameters of the encoding", "位置符号化のパラメーター")]
+    head += [say("learning rate", "学習率"), say("its own parameters", "固有のパラメーター")]
     head += [say("tokens/s", "トークン/秒"), say("seeds", "シード")]
     caption = _unit(found, say) + say(
         " on the test part, which was read once, at the end; mean over seeds ± standard deviation. – : the encoding "
@@ -287,7 +287,7 @@ def _again(study: Study, found: Sequence[Found], about: dict[str, Any], say: Say
     command = shlex.join(about["command"])
     written = json.dumps(study.document, ensure_ascii=False, indent=1)
     return (
-        f"<p>{text(budget)}</p>\n{_typed(shlex.join(about['command']))}\n"
+        f"<p>{text(budget)}</p>\n{_typed(command)}\n"
         + table(say("Machine and versions", "計算機とバージョン"), [say("what", "項目"), say("value", "値")], rows)
         + f"\n<details><summary>{escape(say('The study, as it was run', '実行した研究の全文'))}</summary>"
         f"{_typed(written)}</details>"

@@ -51,11 +51,14 @@ def draw(
         axes = style.grid(made, len(panels), columns=columns)
         shown: dict[str, Artist] = {}
         for axis, panel in zip(axes, panels, strict=True):
-            used: set[str] = set()
+            used: set[style.Look] = set()
             for one in panel.series:
-                # two curves of one encoding need two looks; the first has the encoding's own
-                color, dash, marker = style.look(one.encoding if one.encoding not in used else one.label)
-                used.add(one.encoding)
+                # several curves of one encoding need looks of their own; the first has the encoding's
+                names = (one.encoding, *(f"{one.label} {n}" for n in range(30)))
+                color, dash, marker = here = next(
+                    (s for n in names if (s := style.look(n)) not in used), style.look("")
+                )
+                used.add(here)
                 (line,) = axis.plot(
                     one.x,
                     one.mean,
