@@ -341,6 +341,10 @@ def test_lines_and_files(tmp_path: Path) -> None:
     assert there.settle() == size, "and it has taken nothing away"
     there.close()
     write(tmp_path / "f", b"one")
+    with open(tmp_path / "f", "rb") as before:
+        write(tmp_path / "f", b"another")
+        assert before.read() == b"one", "a new file takes the place of the old, which is never written over"
+    write(tmp_path / "f", b"one")
     with pytest.raises(TypeError):
         write(tmp_path / "f", "two")  # type: ignore[arg-type]
     assert (tmp_path / "f").read_bytes() == b"one"
