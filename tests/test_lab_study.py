@@ -235,6 +235,7 @@ def test_the_ready_studies_say_beforehand_what_would_decide(path: Path) -> None:
     full, quick = read(path), read(path, quick=True)
     assert full.name == path.stem
     assert re.search("[ぁ-ん]", full.claim["ja"])
+    assert full.source["en"] != full.source["ja"]
     assert len(full.seeds) >= 3
     assert full.minutes < 60
     assert full.statements

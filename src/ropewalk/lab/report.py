@@ -51,7 +51,7 @@ def write_report(path: Path, folder: Path, study: Study, language: Language) -> 
         (say("How to do it again", "再現の方法"), _again(study, found, about, say)),
     ]
     body = f"<h1>{escape(study.name)}</h1>\n<p>{text(study.claim[language])}</p>\n"
-    body += f"<p>{text(say('Source: ', '出典：') + study.source)}</p>\n"
+    body += f"<p>{text(say('Source: ', '出典：') + study.source[language])}</p>\n"
     if study.quick:
         body += f"<p>{text(say(*_QUICK))}</p>\n"
     body += "\n".join(f"<section><h2>{escape(head)}</h2>\n{html}\n</section>" for head, html in parts if html)

@@ -3,7 +3,7 @@
     name = "row-e"                                    # TOML
     claim.en = "…"
     claim.ja = "…"
-    source = "Attention Is All You Need, Table 3, row E"
+    source = "Attention Is All You Need, Table 3, row E"     # or source.en and source.ja
     minutes = 45                                      # the time that it may take on two cores
 
     [run]                                             # settings of all runs, as in `Settings`
@@ -126,7 +126,7 @@ class Study:
 
     name: str
     claim: Mapping[str, str]
-    source: str
+    source: Mapping[str, str]
     minutes: float
     common: Mapping[str, Any]
     arms: tuple[Arm, ...]
@@ -235,7 +235,7 @@ def of(document: Any, *, quick: bool = False) -> Study:
     study = Study(
         str(document["name"]),
         _both(document["claim"], "claim"),
-        str(document["source"]),
+        _both(document["source"], "source"),
         float(minutes),
         common,
         arms,

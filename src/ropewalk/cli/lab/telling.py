@@ -18,7 +18,7 @@ def about(study: Study, *, statements: bool = True) -> None:
 
     out = output.console()
     output.paragraph(out, f"{study.name}: {study.claim[language()]}", style="bold")
-    output.paragraph(out, say("Source: ", "出典: ") + study.source)
+    output.paragraph(out, say("Source: ", "出典: ") + study.source[language()])
     for statement in study.statements if statements else ():
         output.paragraph(out, "- " + statement.text[language()], indent="  ")
     out.print()
