@@ -278,6 +278,10 @@ def test_an_interval_covers_the_true_difference_and_narrows_with_data() -> None:
     assert max(widths) < 1.0
     exact = compare([[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [2.0, 3.0]])
     assert (exact.mean, exact.low, exact.high, exact.seeds, exact.clear) == (1.0, 1.0, 1.0, (1.0, 1.0), True)
+    by_text = compare([[1.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
+    assert (by_text.low, by_text.high) == (0.0, 1.0), "text is drawn anew, not only seeds"
+    by_seed = compare([[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
+    assert (by_seed.low, by_seed.high) == (0.0, 1.0)
     assert not compare([[1.0]], [[0.0]]).clear
     assert not compare([[1.0], [-1.0]], [[0.0], [0.0]]).agree
 
