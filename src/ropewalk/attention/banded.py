@@ -169,14 +169,15 @@ def backward(
     for a, b, c, e, column in band:
         rows, keys = b - a, e - c
         some = max(1, min(kv_heads, SCORES // (groups * rows * keys)))  # key heads at once
-        for sample in range(batch):
-            for h in range(0, kv_heads, some):
-                key_heads = slice(h, min(h + some, kv_heads))
-                mine = slice(h * groups, key_heads.stop * groups)
-                fold = (key_heads.stop - h, groups * rows, -1)  # queries that share a key head, below one another
+        for h in range(0, kv_heads, some):
+            key_heads = slice(h, min(h + some, kv_heads))
+            mine = slice(h * groups, key_heads.stop * groups)
+            fold = (key_heads.stop - h, groups * rows, -1)  # queries that share a key head, below one another
+            view = _hankel(strip, mine, rows, keys, column).expand(mine.stop - mine.start, rows, keys)
+            sums: Tensor | None = None  # over samples first, since diagonals take longer to sum
+            for sample in range(batch):
                 qb, gb = (t[sample, mine, a:b].flip(1).to(work).reshape(fold) for t in (q, grad))
                 kb, vb = (t[sample, key_heads, c:e].to(work) for t in (k, v))
-                view = _hankel(strip, mine, rows, keys, column).expand(mine.stop - mine.start, rows, keys)
                 s = view.clone(memory_format=torch.contiguous_format).view(fold)
                 w = s.baddbmm_(qb, kb.mT, alpha=scale).softmax(-1)
                 w = w.nan_to_num(0.0) if holes else w  # rows in which the bias itself hides everything
@@ -186,7 +187,9 @@ def backward(
                 dk[sample, key_heads, c:e].baddbmm_(ds.mT, qb, alpha=scale)
                 dq[sample, mine, a:b] = (ds @ kb).mul_(scale).view(-1, rows, q.shape[-1]).flip(1).to(q.dtype)
                 if dstrip is not None:
-                    _add_diagonals(dstrip, mine, ds.view(-1, rows, keys), column)
+                    sums = ds if sums is None else sums.add_(ds)
+            if dstrip is not None and sums is not None:
+                _add_diagonals(dstrip, mine, sums.view(-1, rows, keys), column)
     return dq, dk.to(k.dtype), dv.to(v.dtype), dstrip
 
 

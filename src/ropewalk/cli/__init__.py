@@ -4,7 +4,23 @@ from __future__ import annotations
 
 import click
 
-from ropewalk.cli import bench, cite, compare, decay, demo, doctor, export, extend, inspect, listing, order, show
+from ropewalk.cli import (
+    bench,
+    cite,
+    compare,
+    corpus,
+    decay,
+    demo,
+    doctor,
+    export,
+    extend,
+    inspect,
+    lab,
+    listing,
+    order,
+    show,
+    train,
+)
 from ropewalk.cli.base import Option, Program
 from ropewalk.cli.options import lang_option
 from ropewalk.version import __version__
@@ -44,7 +60,11 @@ def main(ctx: click.Context) -> None:
 
 
 # in a newcomer's order
-for _module in (demo, compare, decay, order, inspect, extend, export, listing, show, bench, cite, doctor):
+COMMANDS = (
+    *(demo, compare, decay, order, inspect, extend, export, listing, show),
+    *(train, lab, corpus, bench, cite, doctor),
+)
+for _module in COMMANDS:
     main.add_command(_module.command)
 
 __all__ = ["main"]

@@ -1,1 +1,1 @@
-"""Experiments with models: real checkpoints, and small ones trained here."""
+"""Experiments with models: real checkpoints stretched, small ones trained side by side."""
