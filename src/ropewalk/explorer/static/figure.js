@@ -60,7 +60,7 @@ function numbers([head, ...rows]) {
   const some = rows.filter((_, n) => n % step === 0 || n === rows.length - 1);
   const show = (x) => (typeof x === "number" ? number(x, 6) : x ?? "");
   return [
-    step > 1 ? h("p", {}, say(`Every ${step}th of ${rows.length} rows; the CSV has all.`, `${rows.length} 行のうち ${step} 行ごとに表示。CSV には全部入ります。`)) : null,
+    step > 1 ? h("p", {}, say(`One row in ${step} of ${rows.length}; the CSV has all.`, `${rows.length} 行のうち ${step} 行ごとに表示。CSV には全部入ります。`)) : null,
     h("table", {}, h("thead", {}, h("tr", {}, head.map((c) => h("th", { scope: "col" }, c)))),
       h("tbody", {}, some.map((row) => h("tr", {}, row.map((c, n) => (n ? h("td", {}, show(c)) : h("th", { scope: "row" }, show(c)))))))),
   ];

@@ -109,9 +109,9 @@ function prepare(name, drawn, query, distances, side) {
     return { score: (q, k, out) => fill(out, dot(q, k), added) };
   }
   if (name === "rope" || name === "xpos") return turned(name, drawn, distances, side);
-  if (name === "sinusoidal" || name === "learned") {
-    const row = (pos) => name === "learned"
-      ? Float64Array.from(drawn.learned.subarray(pos * dim, (pos + 1) * dim)) : sinusoid(pos, dim, base);
+  if (name === "sinusoidal") return added(drawn, query, at);
+  if (name === "learned") {
+    const row = (pos) => Float64Array.from(drawn.learned.subarray(pos * dim, (pos + 1) * dim));
     const mine = row(query), theirs = at.map(row);
     const score = (q, k, out) => {
       const moved = q.map((v, c) => v + mine[c]), same = dot(moved, k);
@@ -137,31 +137,48 @@ function fill(out, same, added) {
   for (let n = 0; n < out.length; n++) out[n] = same + added[n];
 }
 
+const remembered = new Map();
+
+/** cos and sin of every pair at 0, 1, 2, …, at least `count` of them; kept, since a slider asks again and again. */
+function waves(dim, base, count) {
+  const length = count <= 128 ? 128 : count <= 4097 ? 4097 : count, key = `${dim} ${base} ${length}`;
+  if (!remembered.has(key)) {
+    if (remembered.size > 8) remembered.clear();
+    remembered.set(key, Array.from(geometric(dim, base), (f) => turning(f, 0, length)));
+  }
+  return remembered.get(key);
+}
+
+/** Sinusoids: (q + e_m)·(k + e_n), pair by pair. */
+function added({ dim, base }, query, at) {
+  const all = waves(dim, base, Math.max(query, ...at) + 1), mine = sinusoid(query, dim, base), where = Int32Array.from(at);
+  const score = (q, k, out) => {
+    const moved = q.map((v, c) => v + mine[c]), same = dot(moved, k);
+    out.fill(same);
+    all.forEach(([cos, sin], i) => {
+      const [onSin, onCos] = [moved[2 * i], moved[2 * i + 1]];
+      for (let n = 0; n < out.length; n++) out[n] += onSin * sin[where[n]] + onCos * cos[where[n]];
+    });
+  };
+  return { score };
+}
+
 /** RoPE: Σ over pairs of Re(q k*) cos(dω) + Im(q k*) sin(dω); xPos damps each pair too. */
-function turned(name, drawn, distances, side) {
-  const { dim, base } = drawn, pairs = dim >> 1, count = distances.length;
-  const inARow = distances.every((d, n) => d === n);
-  const waves = Array.from(geometric(dim, base), (f, i) => {
-    const [cos, sin] = inARow ? turning(f, 0, count)
-      : [Float64Array.from(distances, (d) => Math.cos(d * f)), Float64Array.from(distances, (d) => Math.sin(d * f))];
-    if (name === "xpos") {
-      const zeta = ((2 * i) / dim + 0.4) / 1.4;
-      for (let n = 0; n < count; n++) {
-        const factor = Math.pow(zeta, (-side * distances[n]) / 512);
-        cos[n] *= factor;
-        sin[n] *= factor;
-      }
-    }
-    return { cos, sin };
+function turned(name, { dim, base }, distances, side) {
+  const where = Int32Array.from(distances), count = where.length, all = waves(dim, base, where[count - 1] + 1);
+  const damping = name === "xpos" && all.map((_, i) => {
+    const zeta = ((2 * i) / dim + 0.4) / 1.4, step = Math.pow(zeta, -side / 512);
+    return Float64Array.from(where, (d) => Math.pow(step, d));
   });
   const score = (q, k, out) => {
     out.fill(0);
-    for (let i = 0; i < pairs; i++) {
-      const [q1, q2, k1, k2] = [q[2 * i], q[2 * i + 1], k[2 * i], k[2 * i + 1]], { cos, sin } = waves[i];
+    all.forEach(([cos, sin], i) => {
+      const [q1, q2, k1, k2] = [q[2 * i], q[2 * i + 1], k[2 * i], k[2 * i + 1]], damped = damping && damping[i];
       const even = q1 * k1 + q2 * k2, odd = side * (q2 * k1 - q1 * k2);
-      if (odd === 0) for (let n = 0; n < count; n++) out[n] += even * cos[n];
-      else for (let n = 0; n < count; n++) out[n] += even * cos[n] + odd * sin[n];
-    }
+      if (damped) for (let n = 0; n < count; n++) out[n] += damped[n] * (even * cos[where[n]] + odd * sin[where[n]]);
+      else if (odd === 0) for (let n = 0; n < count; n++) out[n] += even * cos[where[n]];
+      else for (let n = 0; n < count; n++) out[n] += even * cos[where[n]] + odd * sin[where[n]];
+    });
   };
   return { score };
 }

@@ -100,6 +100,7 @@ export default {
     return {
       update({ result: chosen, try: name }) {
         const some = (results ?? []).filter((r) => KNOWN.includes(kind(r)));
+        if (!results) return say("Looking for results…", "結果を探しています…");
         if (!some.length) return say("Nothing to show yet. `ropewalk extend MODEL --json > result.json` makes such a file.", "まだ表示するものがありません。`ropewalk extend MODEL --json > result.json` で作れます。");
         const runs = some.filter((r) => kind(r) === "train"), one = some.find((r) => r.name === chosen && kind(r) !== "train") ?? (chosen === "train" && runs.length ? null : some.find((r) => kind(r) !== "train"));
         if (one && kind(one) === "extend.needle") {

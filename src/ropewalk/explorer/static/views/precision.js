@@ -45,19 +45,20 @@ export default {
         const clean = (e) => (e > 0 && Number.isFinite(e) ? e : null), look = (n) => LINES[Object.keys(NAMES).indexOf(n)];
         const curves = names.map((n) => positions.map((p) => clean(worst(FORMATS[n], p, f))));
         const y = { label: say("error of the angle, in radians", "角度の誤差（ラジアン）"), log: true, min: 1e-9, max: 1e5 };
+        const near = names.map((n) => Array.from(f, (w) => clean(worst(FORMATS[n], pos, [w]))));
         along.draw({
           name: "precision", title: say("Largest error over all pairs, by position", "全ペアで最大の誤差（位置ごと）"), x: { label: say("position", "位置"), log: true, min: 1, max: last }, y, xs: positions,
           series: names.map((n, at) => ({ ...look(n), label: NAMES[n], ys: curves[at] })), marks: [{ y: Math.PI, label: say("half a turn", "半回転") }, { x: Math.min(pos, last), label: "" }],
         });
         pairs.draw({
           name: "precision-pairs", title: say(`Error of each pair near position ${whole(pos)}`, `位置 ${whole(pos)} 付近での各ペアの誤差`), x: { label: say("pair of channels", "チャネルのペア"), min: 0, max: f.length - 1 }, y,
-          xs: Array.from(f, (_, i) => i), series: names.map((n) => ({ ...look(n), label: NAMES[n], ys: Array.from(f, (w) => clean(worst(FORMATS[n], pos, [w]))) })), marks: [{ y: Math.PI, label: say("half a turn", "半回転") }],
+          xs: Array.from(f, (_, i) => i), series: names.map((n, at) => ({ ...look(n), label: NAMES[n], ys: near[at] })), marks: [{ y: Math.PI, label: say("half a turn", "半回転") }],
         });
         const told = names.map((n) => {
           const e = worst(FORMATS[n], pos, f);
           return `${NAMES[n]} ${Number.isFinite(e) ? `${number(e, 3)} rad` : say("beyond its range", "表せる範囲の外")}`;
         });
-        seen.pictures.precision = { positions, curves, names };
+        seen.pictures.precision = { positions, curves, names, near };
         return say(`Near position ${whole(pos)} the angle is off by up to: ${told.join("; ")}. (float64, which this page computes in, is right to about ${number(pos * 2 ** -52, 1)}.)`,
           `位置 ${whole(pos)} 付近での角度の最大誤差：${told.join("、")}。（このページの計算は float64 で、誤差はおよそ ${number(pos * 2 ** -52, 1)}。）`);
       },

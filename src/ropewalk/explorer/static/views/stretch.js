@@ -162,7 +162,7 @@ export default {
           series: [{ label: say("without extension", "拡張なし"), color: PALE, dash: [2.4, 2.8], ys: Array.from(before, (f) => Math.cos(pos * f)) },
             ...shown.map((s, n) => ({ ...LINES[n % LINES.length], label: label(s), ys: Array.from(s.inv_freq, (f) => s.attention_factor * Math.cos(pos * f)) }))],
         });
-        seen.pictures.stretch = { trained, before: Array.from(before), shown: shown.map((s) => ({ name: s.name, own: Boolean(s.own), inv_freq: Array.from(s.inv_freq), fates: s.fates, attention_factor: s.attention_factor })) };
+        seen.pictures.stretch = { trained, cos: Array.from(before, (f) => Math.cos(pos * f)), before: Array.from(before), shown: shown.map((s) => ({ name: s.name, own: Boolean(s.own), inv_freq: Array.from(s.inv_freq), fates: s.fates, attention_factor: s.attention_factor })) };
         const never = trained ? Array.from(before).filter((f) => TURN / f > trained).length : null;
         const i = Math.min(last, Math.round(last * 0.75)), at = (f) => `cos ${fixed(Math.cos(pos * f), 4)}, sin ${fixed(Math.sin(pos * f), 4)}`;
         return say(
