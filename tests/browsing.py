@@ -75,10 +75,15 @@ class Watched:
             self.faults.append(f"asked for {request.url}")
 
     def go(self, place: str) -> Any:
-        """Open a place of the explorer and wait until its picture is there."""
-        self.page.goto("about:blank")
-        self.page.goto(self.home + place)
-        self.until("globalThis.ropewalk?.updates > 0")
+        """Open a place of the explorer, or go on to it, and wait until its picture is there."""
+        if self.page.url.startswith(self.home) and self.page.evaluate("location.hash") != place:
+            before = self.page.evaluate("ropewalk.updates")
+            self.page.evaluate("(place) => { location.hash = place; }", place)
+            self.until(f"ropewalk.updates > {before}")
+        else:
+            self.page.goto("about:blank")
+            self.page.goto(self.home + place)
+            self.until("globalThis.ropewalk?.updates > 0")
         self.until("!/…$/.test(document.querySelector('.reading').textContent)")
         return self.page
 

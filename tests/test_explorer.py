@@ -1,4 +1,4 @@
-"""The explorer's server, its API and the exported file, without a browser: who is answered, with what, and who is not."""
+"""The explorer's server, its API and the exported file, without a browser: who is answered, and who is not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from browsing import serving
 from ropewalk.cli import main
 from ropewalk.explorer import page
-from ropewalk.explorer.api import MOST_BYTES, Api, Refused, known
+from ropewalk.explorer.api import MOST_BYTES, Api, RefusedError, known
 from ropewalk.explorer.export import standalone, write
 from ropewalk.explorer.models import KNOWN
 from ropewalk.explorer.server import Server
@@ -76,7 +76,9 @@ def test_the_page_and_its_files(server: Server) -> None:
     assert int(headers["Content-Length"]) == len(html.encode())
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"]
+)
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/api/models"), ("POST", "/api/inspect")])
 def test_another_host_is_refused(server: Server, host: str, method: str, path: str) -> None:
     """A page elsewhere whose name leads here (DNS rebinding) gets nothing."""
@@ -84,7 +86,10 @@ def test_another_host_is_refused(server: Server, host: str, method: str, path: s
     assert found == (403, "this server answers under its own name only")
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "https://127.0.0.1:{port}", "null", "http://localhost", "http://127.0.0.1:{port}0"])
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "https://127.0.0.1:{port}", "null", "http://localhost", "http://127.0.0.1:{port}0"],
+)
 def test_another_origin_is_refused(server: Server, origin: str) -> None:
     origin = origin.format(port=server.server_address[1])
     for method, path in (("POST", "/api/inspect"), ("GET", "/api/results")):
@@ -107,10 +112,20 @@ def test_no_other_computer_can_reach_it(server: Server) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/static/../api.py", "/static/%2e%2e/api.py", "/../../etc/passwd", "/static//etc/passwd", "/static/index.html",
-        "/static/", "/api/", "/api/../models", "/api/inspect", "/font.ttf/..", "//etc/passwd", "/favicon.ico",
+        "/static/../api.py",
+        "/static/%2e%2e/api.py",
+        "/../../etc/passwd",
+        "/static//etc/passwd",
+        "/static/index.html",
+        "/static/",
+        "/api/",
+        "/api/../models",
+        "/api/inspect",
+        "/font.ttf/..",
+        "//etc/passwd",
+        "/favicon.ico",
     ],
-)  # fmt: skip
+)
 def test_paths_outside_what_was_given_are_refused(server: Server, path: str) -> None:
     assert error(ask(server, path))[0] == 404
     assert error(ask(server, path + "x", method="POST", body=b""))[0] == 404
@@ -139,8 +154,12 @@ def gguf(**more: bytes) -> bytes:
         return struct.pack("<Q", len(value)) + value.encode()
 
     numbers = {
-        "block_count": 2, "context_length": 4096, "embedding_length": 64, "attention.head_count": 4, "rope.dimension_count": 16,
-    }  # fmt: skip
+        "block_count": 2,
+        "context_length": 4096,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "rope.dimension_count": 16,
+    }
     entries = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
     entries += [text(f"llama.{name}") + struct.pack("<II", 4, value) for name, value in numbers.items()]
     tensors = [text("rope_freqs.weight") + struct.pack("<IQIQ", 1, 8, 0, 0)] if more else []
@@ -174,10 +193,13 @@ def test_a_gguf_file_is_read_from_its_beginning(server: Server) -> None:
         (b"[1]", "my.json holds list, a configuration is an object of keys"),
         (b"{", "my.json is not JSON: Expecting property name enclosed in double quotes, line 1"),
         (b"\xff", "my.json is not UTF-8 text (byte 0)"),
-        (json.dumps({**LLAMA, "rope_tetha": 1}).encode(), "my.json: rope_tetha is not read by the reader of llama; did you mean rope_theta?"),
+        (
+            json.dumps({**LLAMA, "rope_tetha": 1}).encode(),
+            "my.json: rope_tetha is not read by the reader of llama; did you mean rope_theta?",
+        ),
         (b"GGUF", "my.json is not a GGUF file: it does not begin with GGUF"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_gives_one_line_without_our_paths(server: Server, body: bytes, why: str) -> None:
     status, said = error(ask(server, "/api/inspect?name=my.json", method="POST", body=body))
     assert (status, said) == (422, why)
@@ -234,7 +256,9 @@ def test_given_files_are_sorted_by_what_they_hold(tmp_path: Path) -> None:
         assert [m["name"] for m in models] == ["own.json", "model", *KNOWN]
         assert models[0]["plan"]["layers"] == read(LLAMA).json()["layers"]
         assert json.loads(ask(server, "/api/results")[2]) == [{"name": "extend.json", "result": EXTENDED}]
-        result.write_text(json.dumps({**EXTENDED, "length": 16, "x": float("nan")}))  # a run goes on while it is watched
+        result.write_text(
+            json.dumps({**EXTENDED, "length": 16, "x": float("nan")})
+        )  # a run goes on while it is watched
         [now] = json.loads(ask(server, "/api/results")[2])
         assert (now["result"]["length"], now["result"]["x"]) == (16, None)
         result.write_text("{")
@@ -253,10 +277,10 @@ def test_a_model_without_rotation_and_a_broken_file(tmp_path: Path) -> None:
     assert [layer["kind"] for layer in plan["layers"]] == ["encoding"]
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    with pytest.raises(Refused, match="is not JSON") as refused:
+    with pytest.raises(RefusedError, match="is not JSON") as refused:
         Api([broken]).get("models")
     assert refused.value.status == 422
-    with pytest.raises(Refused, match="no such answer"):
+    with pytest.raises(RefusedError, match="no such answer"):
         Api().get("secrets")
 
 
@@ -285,7 +309,7 @@ def test_writing_leaves_a_whole_file_or_none(tmp_path: Path, monkeypatch: pytest
     target.write_text("before")
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         write(target, "en", [broken])
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
@@ -309,7 +333,9 @@ def test_both_languages_stand_beside_each_other() -> None:
     japanese = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
     pairs = 0
     for name, path in page.modules().items():
-        for en, ja in re.findall(r'say\(\s*"((?:[^"\\]|\\.)*)",\s*"((?:[^"\\]|\\.)*)"', path.read_text(encoding="utf-8")):
+        for en, ja in re.findall(
+            r'say\(\s*"((?:[^"\\]|\\.)*)",\s*"((?:[^"\\]|\\.)*)"', path.read_text(encoding="utf-8")
+        ):
             pairs += 1
             assert not japanese.search(en), (name, en)
             assert japanese.search(ja) or not re.search("[a-z]{4}", ja) or ja == en, (name, ja)
@@ -349,7 +375,10 @@ def test_the_command_writes_the_page(tmp_path: Path) -> None:
     found = run("--export", str(target), "--lang", "ja")
     assert found.stdout.strip() == str(target)
     assert '<html lang="ja">' in target.read_text(encoding="utf-8")
-    assert json.loads(run("--export", str(target), "--json").stdout) == {"schema": "ropewalk.explore/1", "path": str(target)}
+    assert json.loads(run("--export", str(target), "--json").stdout) == {
+        "schema": "ropewalk.explore/1",
+        "path": str(target),
+    }
 
 
 def test_wrong_use_of_the_command(tmp_path: Path, quiet: list[str]) -> None:
@@ -359,7 +388,9 @@ def test_wrong_use_of_the_command(tmp_path: Path, quiet: list[str]) -> None:
     assert "does not exist" in run("--export", str(tmp_path / "no" / "page.html"), code=1).stderr
     broken = tmp_path / "broken.json"
     broken.write_text("{")
-    assert "cannot read a file" in run(str(broken), "--export", str(tmp_path / "page.html"), code=1).stderr
+    for more in (["--export", str(tmp_path / "page.html")], []):
+        assert "cannot read a file" in run(str(broken), *more, code=1).stderr
+    assert not (tmp_path / "page.html").exists()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -54,7 +54,9 @@ def js(watched: Watched) -> Any:
 
 def test_golden_angles(js: Any) -> None:
     rows = golden("angles.json")["rows"]
-    found = js("math/spectra", "x.map(([b, d, p, i]) => [Math.cos, Math.sin].map((f) => f(p * m.geometric(d, b)[i])))", rows)
+    found = js(
+        "math/spectra", "x.map(([b, d, p, i]) => [Math.cos, Math.sin].map((f) => f(p * m.geometric(d, b)[i])))", rows
+    )
     assert len(found) == 225
     for (*_, cos, sin), pair in zip(rows, found, strict=True):
         assert pair == pytest.approx([cos, sin], abs=1e-6)
@@ -126,7 +128,9 @@ def test_two_extensions_at_once(js: Any) -> None:
     assert js("math/spectra", "[...m.spectrum(64, 1e4, x).inv_freq]", both) == pytest.approx([f / 3 for f in one])
 
 
-@pytest.mark.parametrize("text", ["linear:4", "ntk:4", "dynamic:2", "ntk-by-parts:4", "yarn:4", "llama3:8", "dynamic-yarn"])
+@pytest.mark.parametrize(
+    "text", ["linear:4", "ntk:4", "dynamic:2", "ntk-by-parts:4", "yarn:4", "llama3:8", "dynamic-yarn"]
+)
 def test_fates_of_pairs(js: Any, text: str) -> None:
     plan = RotaryPlan("llama", (LayerPlan("rope", "", 128, 128, layout="half", base=5e5),), original_length=8192)
     view = inspect(plan, tries=[text]).kinds[0].tries[0][1]
@@ -152,7 +156,8 @@ def test_the_short_way_to_cosines_is_as_good_as_the_long_one(js: Any) -> None:
 def scores(js: Any, name: str, *, dim: int, length: int, vectors: str, side: int = 1, pairs: int = 20) -> Any:
     return js(
         "math/panel",
-        "(({ mean, std }) => ({ mean: [...mean], std: std && [...std] }))(m.curve(x.name, m.draw({ dim: x.dim, length: x.length + 1, seed: 42 }),"
+        "(({ mean, std }) => ({ mean: [...mean], std: std && [...std] }))("
+        "m.curve(x.name, m.draw({ dim: x.dim, length: x.length + 1, seed: 42 }),"
         " m.vectors(x.vectors, x.dim, { pairs: x.pairs, seed: 42 }), x.side > 0 ? 0 : x.length,"
         " Array.from({ length: x.length + 1 }, (_, n) => n), x.side))",
         {"name": name, "dim": dim, "length": length, "vectors": vectors, "side": side, "pairs": pairs},
@@ -174,7 +179,8 @@ def test_the_articles_scores_to_every_printed_digit(js: Any, seed: int) -> None:
     ):
         found = js(
             "math/panel",
-            "[...m.curve(x[0], m.draw({ dim: 64, length: 21, seed: x[1] }), m.vectors('ones', 64), 2, [1, 3, 18]).mean]",
+            "[...m.curve(x[0], m.draw({ dim: 64, length: 21, seed: x[1] }), m.vectors('ones', 64), 2,"
+            " [1, 3, 18]).mean]",
             [name, seed],
         )
         assert [round(s, 4) for s in found] == printed
@@ -207,7 +213,11 @@ def test_biases(js: Any) -> None:
         assert js("math/bias", "m.alibiSlopes(x)", heads) == pytest.approx(list(ALiBi(heads=heads).slopes), rel=1e-12)
     for both in (True, False):
         t5 = T5(heads=1, bidirectional=both, max_distance=200)
-        found = js("math/bias", "Array.from({ length: 601 }, (_, n) => m.bucket(n - 300, { bidirectional: x, maxDistance: 200 }))", both)
+        found = js(
+            "math/bias",
+            "Array.from({ length: 601 }, (_, n) => m.bucket(n - 300, { bidirectional: x, maxDistance: 200 }))",
+            both,
+        )
         assert found == t5.bucket(torch.arange(-300, 301)).tolist()
         ratio = FIRE(heads=1, threshold=16.0, bidirectional=both).ratio(i, j).detach()
         found = js(
@@ -220,7 +230,9 @@ def test_biases(js: Any) -> None:
     for kernel in ("log", "power"):
         kerple = KERPLE(heads=1, kernel=kernel).set(r1=0.7, r2=1.3)
         want = kerple.bias(torch.tensor(0), torch.tensor([[0]]), j)[0].tolist()
-        found = js("math/bias", "Array.from({ length: 40 }, (_, d) => m.kerple(d, { r1: 0.7, r2: 1.3, kernel: x }))", kernel)
+        found = js(
+            "math/bias", "Array.from({ length: 40 }, (_, d) => m.kerple(d, { r1: 0.7, r2: 1.3, kernel: x }))", kernel
+        )
         assert found == pytest.approx(want, rel=1e-6)
 
 
@@ -232,7 +244,25 @@ def test_the_sinusoidal_table_and_its_shift(js: Any) -> None:
     assert moved == pytest.approx((Sinusoidal(dim=16).shift_matrix(7) @ want[20]).tolist(), abs=1e-12)
 
 
-NUMBERS = [0.0, 1.0, -1.0, 0.1, 1 / 3, 3.14159265, 257.0, 258.5, 1e-7, 5.9e-8, 6.1e-5, 65504.0, 65519.0, 65521.0, 1e5, 3e38, -0.3]
+NUMBERS = [
+    0.0,
+    1.0,
+    -1.0,
+    0.1,
+    1 / 3,
+    3.14159265,
+    257.0,
+    258.5,
+    1e-7,
+    5.9e-8,
+    6.1e-5,
+    65504.0,
+    65519.0,
+    65521.0,
+    1e5,
+    3e38,
+    -0.3,
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -250,12 +280,19 @@ def test_errors_of_angles(js: Any, dtype: str) -> None:
     f = geometric(64).inv_freq
     product = at.to(kind)[:, None] * f.float().to(kind)
     want = (product.double() - at.double()[:, None] * f).abs()
-    found = js("math/rounding", "x[1].map((p) => x[2].map((f) => m.angleError(m.FORMATS[x[0]], p, f)))", [dtype, at.tolist(), f.tolist()])
+    found = js(
+        "math/rounding",
+        "x[1].map((p) => x[2].map((f) => m.angleError(m.FORMATS[x[0]], p, f)))",
+        [dtype, at.tolist(), f.tolist()],
+    )
     assert torch.allclose(torch.tensor(found, dtype=torch.float64), want, rtol=1e-6, atol=1e-9)
 
 
 def test_bands(js: Any) -> None:
-    schemes = js("math/bands", "Object.fromEntries(Object.entries(m.SCHEMES).map(([n, s]) => [n, [s.axes, s.base, [...m.frequencies(s)]]]))")
+    schemes = js(
+        "math/bands",
+        "Object.fromEntries(Object.entries(m.SCHEMES).map(([n, s]) => [n, [s.axes, s.base, [...m.frequencies(s)]]]))",
+    )
     want = {
         "chunked": Bands.chunked((16, 24, 24)),
         "interleaved": Bands.interleaved((24, 20, 20)),
@@ -296,7 +333,10 @@ def test_attention_sees_order_where_it_should(js: Any) -> None:
     weights = js("math/attention", "m.attend(['x', 'y', 'z'], 'rope', { causal: true }).weights")
     assert [sum(row) for row in weights] == pytest.approx([1, 1, 1])
     assert weights[0][1:] == [0, 0]
-    assert js("math/attention", "[m.tokens('犬が人を噛む'), m.tokens(' two  words ')]") == [list("犬が人を噛む"), ["two", "words"]]
+    assert js("math/attention", "[m.tokens('犬が人を噛む'), m.tokens(' two  words ')]") == [
+        list("犬が人を噛む"),
+        ["two", "words"],
+    ]
 
 
 def test_colours_are_those_of_the_plots(js: Any) -> None:

@@ -66,6 +66,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "benchmark": {"angles", "attention", "encodings", "kernels", "positions", "protocol", "rotation", "spectra"},
     "page": {"plots"},
     "demo": {"encodings", "measure", "page", "plots", "positions", "protocol"},
+    "explorer": {"readers"},
     "cli": ANYTHING,
     "__main__": {"cli"},
 }
@@ -75,7 +76,7 @@ MAY_BE_IMPORTED_BY = {
     "click": {"cli"},
     "rich": {"cli"},
     "matplotlib": {"plots", "demo", "cli"},
-    "fontTools": {"page", "plots"},
+    "fontTools": {"explorer", "page", "plots"},
     "numpy": {"measure", "plots", "demo", "cli"},
     "transformers": {"benchmark"},
     "rotary_embedding_torch": {"benchmark"},

@@ -43,7 +43,8 @@ def main(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _module in (demo, explore, compare, decay, order, inspect, listing, show, bench, cite, doctor):  # a newcomer's order
+# in a newcomer's order
+for _module in (demo, compare, decay, order, explore, inspect, listing, show, bench, cite, doctor):
     main.add_command(_module.command)
 
 __all__ = ["main"]

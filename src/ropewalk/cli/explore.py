@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -75,16 +77,22 @@ def command(files: tuple[Path, ...], target: Path | None, port: int, no_browser:
     _serve(files, port, no_browser, as_json)
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    from ropewalk.explorer.api import RefusedError
+
+    try:
+        yield
+    except RefusedError as error:
+        raise Failure(say(f"cannot read a file: {error}", f"ファイルを読み取れません（{error}）")) from error
+
+
 def _export(target: Path, files: tuple[Path, ...], as_json: bool) -> None:
     from ropewalk.cli import output
     from ropewalk.explorer import export
-    from ropewalk.explorer.api import Refused
 
-    with output.writing(target):
-        try:
-            export.write(target, language(), files)
-        except Refused as error:
-            raise Failure(say(f"cannot read a file: {error}", f"ファイルを読み取れません（{error}）")) from error
+    with output.writing(target), _readable():
+        export.write(target, language(), files)
     written = target.resolve()
     if as_json:
         output.print_json({"schema": "ropewalk.explore/1", "path": str(written)})
@@ -96,19 +104,24 @@ def _export(target: Path, files: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _serve(files: tuple[Path, ...], port: int, no_browser: bool, as_json: bool) -> None:
+    import threading
     import webbrowser
 
     from ropewalk.cli import output
+    from ropewalk.explorer.api import known
     from ropewalk.explorer.server import Server
 
     try:
         server = Server(files, language=language(), port=port)
     except OSError as error:
         why = error.strerror or error
-        raise Failure(
-            say(f"cannot serve at port {port}: {why}", f"ポート {port} で配信できません（{why}）")
-        ) from error
+        raise Failure(say(f"cannot serve at port {port}: {why}", f"ポート {port} で配信できません（{why}）")) from error
     with server:
+        if files:
+            with _readable():
+                server.api.get("models")
+        else:
+            threading.Thread(target=known, daemon=True).start()  # torch takes seconds to load: while the page opens
         if as_json:
             output.print_json({"schema": "ropewalk.explore/1", "address": server.address})
         else:

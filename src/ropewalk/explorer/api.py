@@ -17,7 +17,7 @@ MOST_BYTES = 16 << 20
 """Of a file that is handed in, or of a result that is shown."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An answer that is none: a status of HTTP, and one line that says why."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -40,13 +40,13 @@ class Api:
         """`models` or `results`.
 
         Raises:
-            Refused: another name, or a given file that can no longer be read.
+            RefusedError: another name, or a given file that can no longer be read.
         """
         if name == "models":
             return [*(self._given(path) for path in self.models), *known()]
         if name == "results":
             return [{"name": path.name, "result": _load(path)} for path in self.results]
-        raise Refused(404, "there is no such answer")
+        raise RefusedError(404, "there is no such answer")
 
     def inspect(self, body: bytes, name: str, size: str = "") -> Any:
         """Read a configuration or the beginning of a GGUF file.
@@ -57,7 +57,7 @@ class Api:
             size: of the whole file in bytes, as text.
 
         Raises:
-            Refused: it cannot be read.
+            RefusedError: it cannot be read.
         """
         from ropewalk.readers import read
 
@@ -74,7 +74,7 @@ class Api:
                         f"{_printable(name)}: the first {len(body)} bytes, which the page sends, are not enough; "
                         "give the file to the command instead: ropewalk explore FILE"
                     )
-                raise Refused(422, why) from error
+                raise RefusedError(422, why) from error
         return _document(plan)
 
     def _given(self, path: Path) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Api:
         try:
             return {"name": path.name, "plan": _document(read(path))}
         except (ValueError, ArithmeticError) as error:
-            raise Refused(422, str(error)) from error
+            raise RefusedError(422, str(error)) from error
 
 
 def known() -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def _document(plan: RotaryPlan) -> dict[str, Any]:
     try:
         document = plan.json()
     except (ValueError, ArithmeticError) as error:
-        raise Refused(422, str(error)) from error
+        raise RefusedError(422, str(error)) from error
     if not any(layer["inv_freq"] for layer in document["layers"]):
         document["layers"] = document["layers"][:1]
     return document
@@ -119,7 +119,7 @@ def _load(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except (OSError, ValueError) as error:
-        raise Refused(422, f"{path.name} cannot be read: {error}") from error
+        raise RefusedError(422, f"{path.name} cannot be read: {error}") from error
 
 
 def _printable(name: str) -> str:

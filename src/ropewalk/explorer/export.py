@@ -25,11 +25,13 @@ def standalone(language: Language, given: Sequence[Path] = ()) -> str:
         given: models and results to put into it.
 
     Raises:
-        Refused: a given file that cannot be read.
+        RefusedError: a given file that cannot be read.
     """
     api = Api(given)
     modules = {name: path.read_text(encoding="utf-8") for name, path in page.modules().items()}
-    styles = "\n".join((page.STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uPlot.min.css", "style.css"))
+    styles = "\n".join(
+        (page.STATIC / name).read_text(encoding="utf-8") for name in ("vendor/uPlot.min.css", "style.css")
+    )
     data = {"models": api.get("models"), "results": api.get("results")}
     styles = re.sub(r"@font-face \{[^}]*\}", lambda _: _font("".join([*modules.values(), str(data)])), styles)
     main = modules.pop("ropewalk/main.js")
@@ -86,7 +88,7 @@ def write(path: Path, language: Language, given: Sequence[Path] = ()) -> None:
     """Write the page to a file: beside its place first, then moved there, so that no half of it is ever seen.
 
     Raises:
-        Refused: as `standalone`.
+        RefusedError: as `standalone`.
         OSError: the file cannot be written.
     """
     text: Any = standalone(language, given).encode()

@@ -19,9 +19,8 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".t
 
 def files() -> dict[str, Path]:
     """Every file that a browser may ask for, by its path: nothing else is ever opened."""
-    found = {f"/static/{path.relative_to(STATIC).as_posix()}": path for path in STATIC.rglob("*") if path.suffix in TYPES}
-    found.pop("/static/index.html")
-    return {**found, "/font.ttf": FONT, "/static/font.ttf": FONT}
+    found = [path for path in STATIC.rglob("*") if path.suffix in TYPES and path.name != "index.html"]
+    return {"/static/font.ttf": FONT, **{f"/static/{path.relative_to(STATIC).as_posix()}": path for path in found}}
 
 
 def modules() -> dict[str, Path]:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ropewalk.explorer import page
-from ropewalk.explorer.api import MOST_BYTES, Api, Refused
+from ropewalk.explorer.api import MOST_BYTES, Api, RefusedError
 from ropewalk.language import Language
 
 HOST = "127.0.0.1"
@@ -71,7 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._refuse(404, "there is no such page")
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def do_POST(self) -> None:
         if not self._from_here():
@@ -109,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, work: Any) -> None:
         try:
             found = work()
-        except Refused as error:
+        except RefusedError as error:
             self._refuse(error.status, str(error))
             return
         self._json(200, found)

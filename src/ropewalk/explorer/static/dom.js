@@ -16,6 +16,9 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 
 export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+/** Words in which `code` stands between backticks. */
+export const marked = (text) => text.split("`").map((part, n) => (n % 2 ? h("code", {}, part) : part));
+
 /** Put new children in place of all there are. */
 export const replace = (node, ...children) => {
   node.replaceChildren(...children.flat(Infinity).filter((child) => child != null && child !== false));

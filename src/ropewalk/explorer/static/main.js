@@ -2,7 +2,7 @@
 
 import * as controls from "ropewalk/controls.js";
 import * as data from "ropewalk/data.js";
-import { h, replace } from "ropewalk/dom.js";
+import { h, marked, replace } from "ropewalk/dom.js";
 import * as state from "ropewalk/state.js";
 import { current, say, setLanguage } from "ropewalk/words.js";
 import turn from "ropewalk/views/turn.js";
@@ -35,7 +35,7 @@ function show() {
   shown?.made.destroy?.();
   const form = h("form", { class: "controls", "aria-label": say("Controls", "操作"), onsubmit: (e) => e.preventDefault() });
   const reading = h("p", { class: "reading", role: "status" }), pictures = h("div", { class: "pictures" });
-  replace(page.main, h("h2", {}, view.title()), h("p", { class: "idea" }, view.idea()), form, reading, pictures);
+  replace(page.main, h("h2", {}, view.title()), h("p", { class: "idea" }, marked(view.idea())), form, reading, pictures);
   shown = { view, values, form, reading };
   Object.assign(seen, { view: view.id, values, pictures: {} });
   shown.made = view.mount(pictures, { set, refill, update, values, seen });
@@ -60,13 +60,19 @@ function refill() {
 
 function update() {
   const { view, values, made, reading } = shown, began = performance.now();
-  const said = made.update(values);
+  let said;
+  try {
+    said = made.update(values);
+  } catch (error) {
+    said = error.message;
+    console.error(error);
+  }
   // uPlot draws in a microtask of its own, which is over when this one is.
   Promise.resolve().then(() => Promise.resolve()).then(() => {
     seen.ms = performance.now() - began;
     seen.updates += 1;
   });
-  if (said != null) reading.textContent = said;
+  if (said != null) replace(reading, marked(said));
   state.write(state.address(view.id, values, view.defaults, current()));
   for (const link of page.header.querySelectorAll("[data-lang]")) link.href = state.address(view.id, values, view.defaults, link.dataset.lang);
 }

@@ -2,7 +2,7 @@
 
 import { Chart } from "ropewalk/chart.js";
 import * as data from "ropewalk/data.js";
-import { h } from "ropewalk/dom.js";
+import { h, marked, replace } from "ropewalk/dom.js";
 import { HeatMap } from "ropewalk/heatmap.js";
 import { ENCODINGS, LINES } from "ropewalk/looks.js";
 import { number, say, whole } from "ropewalk/words.js";
@@ -77,7 +77,7 @@ export default {
           set({ result: kind({ result }) === "train" ? "train" : name });
           refill();
         } catch (error) {
-          note.textContent = error.message;
+          replace(note, marked(error.message));
         }
       }
     }
@@ -95,7 +95,7 @@ export default {
         if (gone) return;
         refill();
         update();
-      }, (error) => { note.textContent = error.message; });
+      }, (error) => { replace(note, marked(error.message)); });
     }
     return {
       update({ result: chosen, try: name }) {

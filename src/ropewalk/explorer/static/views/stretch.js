@@ -2,7 +2,7 @@
 
 import { Chart } from "ropewalk/chart.js";
 import * as data from "ropewalk/data.js";
-import { h, replace } from "ropewalk/dom.js";
+import { h, marked, replace } from "ropewalk/dom.js";
 import { LINES, PALE, SHADES } from "ropewalk/looks.js";
 import { TURN, fates, geometric, spectrum } from "ropewalk/math/spectra.js";
 import { current, fixed, number, say, whole } from "ropewalk/words.js";
@@ -114,7 +114,7 @@ export default {
         set({ model: name, layer: "0" });
         refill();
       } catch (error) {
-        note.textContent = error.message;
+        replace(note, marked(error.message));
       }
     }
 
@@ -126,7 +126,7 @@ export default {
         refill();
         update();
       } catch (error) {
-        note.textContent = error.message;
+        replace(note, marked(error.message));
       }
     }
     if (!models.length) load();
