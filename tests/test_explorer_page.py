@@ -495,6 +495,13 @@ def test_the_csv_of_the_articles_curve(watched: Watched) -> None:
     assert page.locator("details tbody tr").count() == 51
 
 
+def test_a_spreadsheet_takes_no_word_for_a_formula(watched: Watched) -> None:
+    page = watched.go('#order?text==1%2B1+a,"b')
+    head, *rows = csv.reader(io.StringIO(saved(page, "csv").decode("utf-8-sig")))
+    assert head[1:] == ["'=1+1", 'a,"b']
+    assert [row[0] for row in rows] == head[1:]
+
+
 def test_a_picture_tells_its_own_story(watched: Watched) -> None:
     from xml.etree import ElementTree
 

@@ -57,7 +57,7 @@ export class Chart {
   #options(spec) {
     const scale = ({ log, min, max }) => ({
       time: false, distr: log ? 3 : 1,
-      ...(min != null && max != null ? { range: [min, max] } : log ? {} : { range: (_, low, high) => padded(low, high) }),
+      range: min != null && max != null ? [min, max] : (_, low, high) => padded(low, high, log),
     });
     const axis = ({ label, log }, size) => ({
       label, size, font: FONT, labelFont: FONT, labelSize: 20, stroke: INK, grid: { stroke: GRID, width: 1 }, ticks: { stroke: GRID },
@@ -141,8 +141,9 @@ export class Chart {
   }
 }
 
-function padded(low, high) {
-  if (low == null) return [0, 1];
+function padded(low, high, log = false) {
+  if (low == null) return log ? [1, 10] : [0, 1];
+  if (log) return [low / (high / low || 10) ** 0.06, high * (high / low || 10) ** 0.06];
   const room = (high - low || Math.abs(high) || 1) * 0.06;
   return [low - room, high + room];
 }
@@ -162,10 +163,14 @@ function rows({ x, xs, series }) {
 
 const WIDTH = 760, HEIGHT = 440, BOX = { left: 70, top: 40, right: 16, bottom: 54 };
 
-/** Whole steps of 1, 2 or 5 times a power of ten; on a logarithmic axis the powers of ten. */
+/** Whole steps of 1, 2 or 5 times a power of ten; on a logarithmic axis the powers of ten, or such multiples of them. */
 export function ticks(low, high, log) {
   if (log) {
     const first = Math.ceil(Math.log10(low) - 1e-9), last = Math.floor(Math.log10(high) + 1e-9);
+    if (last - first < 2) {
+      const finer = Array.from({ length: 3 * (last - first + 3) }, (_, n) => [1, 2, 5][n % 3] * 10 ** (first - 1 + Math.floor(n / 3)));
+      return finer.filter((t) => t >= low * (1 - 1e-9) && t <= high * (1 + 1e-9));
+    }
     const step = Math.max(1, Math.ceil((last - first) / 8));
     return Array.from({ length: Math.max(0, Math.floor((last - first) / step) + 1) }, (_, n) => 10 ** (first + n * step));
   }
@@ -179,8 +184,7 @@ function span({ log, min, max }, values) {
   if (min != null && max != null) return [min, max];
   const finite = values.filter((v) => v != null && Number.isFinite(v) && (!log || v > 0));
   const low = finite.reduce((a, b) => Math.min(a, b), Infinity), high = finite.reduce((a, b) => Math.max(a, b), -Infinity);
-  if (low > high) return [log ? 1 : 0, 10];
-  return log ? [10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high) + 1e-9)] : padded(low, high);
+  return low > high ? padded(null, null, log) : padded(low, high, log);
 }
 
 /** A picture as an SVG element that stands alone. */

@@ -39,6 +39,14 @@ function trained(all) {
 
 const KNOWN = ["extend", "extend.needle", "train"];
 
+/** What can be chosen: a result by its name, and all training runs together. */
+function choices() {
+  const some = (results ?? []).filter((r) => KNOWN.includes(kind(r))), single = some.filter((r) => kind(r) !== "train");
+  return [...single.map((r) => [r.name, r.name]), ...(single.length < some.length ? [["train", say("all training runs", "すべての学習")]] : [])];
+}
+
+const chosen = (name) => (results ?? []).find((r) => r.name === name && kind(r) !== "train" && KNOWN.includes(kind(r)));
+
 export default {
   id: "lab",
   title: () => say("Lab", "実験"),
@@ -46,16 +54,14 @@ export default {
     "Curves that were measured, not computed here: what an extension costs a real model within its trained length and saves beyond it, and how small models learn with one encoding or another. Open the JSON that `ropewalk extend`, `ropewalk train` and the lab write, or name the files to `ropewalk explore`.",
     "ここで計算したものではなく、測定した曲線を見せる。拡張を使うと実際のモデルが学習時の長さの中で何を失い、その先で何を得るか。位置符号化によって小さなモデルの学習がどう変わるか。`ropewalk extend` や `ropewalk train` が書き出した JSON を開くか、`ropewalk explore` の引数に渡してほしい。"),
   defaults: { result: "", try: "" },
-  controls: ({ result }) => {
-    const shown = (results ?? []).filter((r) => KNOWN.includes(kind(r)) && kind(r) !== "train"), any = (results ?? []).some((r) => kind(r) === "train");
-    const options = [...shown.map((r) => [r.name, r.name]), ...(any ? [["train", say("all training runs", "すべての学習")]] : [])];
-    const chosen = shown.find((r) => r.name === result) ?? (result === "train" ? null : shown[0]);
+  controls: ({ result, try: name }) => {
+    const one = chosen(result), options = choices();
     return [
-      ...(options.length ? [{ name: "result", kind: "select", label: say("result", "結果"), options: result && !results ? [[result, result]] : options }] : []),
-      ...(chosen && kind(chosen) === "extend.needle" ? [{ name: "try", kind: "select", label: say("extension", "拡張"), options: chosen.result.tries.map((t) => [t.try, t.try]) }] : []),
+      ...(options.length ? [{ name: "result", kind: "select", label: say("result", "結果"), options }] : []),
+      ...(one && kind(one) === "extend.needle" ? [{ name: "try", kind: "select", label: say("extension", "拡張"), options: one.result.tries.map((t) => [t.try, t.try]) }] : []),
     ];
   },
-  mount(host, { refill, update, set, seen }) {
+  mount(host, { refill, update, values: shared, seen }) {
     const note = h("p", { role: "alert", class: "error" });
     const input = h("input", { type: "file", accept: ".json", multiple: true, id: "result-file", onchange: () => open([...input.files]) });
     const drop = h("div", {
@@ -74,12 +80,22 @@ export default {
           if (!result) throw new Error(say(`${name} is a model; open it in the view Stretch`, `${name} はモデルです。「伸長」の画面で開いてください`));
           if (!KNOWN.includes(kind({ result }))) throw new Error(say(`${name} holds ${result.schema}, which has no curves that are shown here`, `${name} は ${result.schema} で、ここで描ける曲線がありません`));
           results = [{ name, result }, ...(results ?? []).filter((r) => r.name !== name)];
-          set({ result: kind({ result }) === "train" ? "train" : name });
-          refill();
+          shared.result = kind({ result }) === "train" ? "train" : name;
+          settle();
         } catch (error) {
           replace(note, marked(error.message));
         }
       }
+    }
+
+    /** Names in the address that are not there give way to the first that is. */
+    function settle() {
+      const options = choices().map(([key]) => key);
+      if (!options.includes(shared.result)) shared.result = options[0] ?? "";
+      const tries = chosen(shared.result)?.result.tries.map((t) => t.try) ?? [];
+      if (!tries.includes(shared.try)) shared.try = tries[0] ?? "";
+      refill();
+      update();
     }
 
     function show(Kind) {
@@ -89,20 +105,20 @@ export default {
       return (picture = new Kind(box, { height: 380 }));
     }
 
-    if (!results) {
+    if (results) {
+      queueMicrotask(settle); // when this view is the one that is shown
+    } else {
       data.get("results").then((found) => {
         results = found;
         if (gone) return;
-        refill();
-        update();
+        settle();
       }, (error) => { replace(note, marked(error.message)); });
     }
     return {
-      update({ result: chosen, try: name }) {
-        const some = (results ?? []).filter((r) => KNOWN.includes(kind(r)));
+      update({ result, try: name }) {
         if (!results) return say("Looking for results…", "結果を探しています…");
-        if (!some.length) return say("Nothing to show yet. `ropewalk extend MODEL --json > result.json` makes such a file.", "まだ表示するものがありません。`ropewalk extend MODEL --json > result.json` で作れます。");
-        const runs = some.filter((r) => kind(r) === "train"), one = some.find((r) => r.name === chosen && kind(r) !== "train") ?? (chosen === "train" && runs.length ? null : some.find((r) => kind(r) !== "train"));
+        const one = chosen(result), runs = results.filter((r) => kind(r) === "train");
+        if (!one && !runs.length) return say("Nothing to show yet. `ropewalk extend MODEL --json > result.json` makes such a file.", "まだ表示するものがありません。`ropewalk extend MODEL --json > result.json` で作れます。");
         if (one && kind(one) === "extend.needle") {
           const { lengths, depths, tries } = one.result, tried = tries.find((t) => t.try === name) ?? tries[0];
           const cells = depths.flatMap((d) => lengths.map((l) => tried.cells.find((c) => c.length === l && c.depth === d)?.share ?? NaN));
