@@ -90,8 +90,8 @@ export default {
         seen.pictures.distance = { distances, curves };
         const back = first && rebound(first.mean, distances), name = first && ENCODINGS[first.name].label;
         const reading = !first ? say("Choose an encoding.", "位置符号化を選んでください。") : back
-          ? say(`${name}: ${fixed(first.mean[0], 2)} at distance 0; after its lowest, ${fixed(back.low, 2)} at ${whole(back.lowAt)}, it comes back up to ${fixed(back.high, 2)} at ${whole(back.highAt)}.`,
-            `${name}：距離 0 で ${fixed(first.mean[0], 2)}。距離 ${whole(back.lowAt)} で ${fixed(back.low, 2)} まで下がったあと、距離 ${whole(back.highAt)} で ${fixed(back.high, 2)} まで戻る。`)
+          ? say(`${name}: ${fixed(first.mean[0], 2)} at distance 0; its largest rebound is from ${fixed(back.low, 2)} at ${whole(back.lowAt)} back up to ${fixed(back.high, 2)} at ${whole(back.highAt)}.`,
+            `${name}：距離 0 で ${fixed(first.mean[0], 2)}。戻りが最も大きいのは、距離 ${whole(back.lowAt)} の ${fixed(back.low, 2)} から距離 ${whole(back.highAt)} の ${fixed(back.high, 2)} まで。`)
           : say(`${name}: ${fixed(first.mean[0], 2)} at distance 0, and it never rises.`, `${name}：距離 0 で ${fixed(first.mean[0], 2)}。一度も上がらない。`);
         chart.draw({
           name: "distance", title: say("Score against distance", "距離に対するスコア"), reading,
