@@ -97,6 +97,14 @@ def test_another_origin_is_refused(server: Server, origin: str) -> None:
         assert found == (403, "this server answers its own page only")
 
 
+def test_another_site_cannot_take_answers_but_may_link_to_the_page(server: Server) -> None:
+    for site in ("cross-site", "same-site"):
+        assert error(ask(server, "/api/models", Sec_Fetch_Site=site)) == (403, "this server answers its own page only")
+        assert ask(server, "/", Sec_Fetch_Site=site)[0] == 200
+    for site in ("same-origin", "none"):
+        assert ask(server, "/api/results", Sec_Fetch_Site=site)[0] == 200
+
+
 def test_the_own_names_are_answered(server: Server) -> None:
     port = server.server_address[1]
     for name in ("127.0.0.1", "localhost"):
@@ -265,6 +273,19 @@ def test_given_files_are_sorted_by_what_they_hold(tmp_path: Path) -> None:
         assert error(ask(server, "/api/results")) == (422, now_unreadable())
         model.unlink()
         assert error(ask(server, "/api/models"))[0] == 422
+
+
+def test_a_folder_of_a_study_gives_what_its_runs_have_found(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    for name in ("rope-seed1-0123abcd", "rope-tune-0123abcd", "alibi-seed1-89abcdef", "alibi-seed2-89abcdef"):
+        (study / "runs" / name).mkdir(parents=True)
+        if "seed2" not in name:  # has not ended
+            text = json.dumps({"schema": "ropewalk.train/1", "validation": []})
+            (study / "runs" / name / "result.json").write_text(text)
+    (study / "study.json").write_text(json.dumps({"schema": "ropewalk.study/1"}))
+    api = Api([study])
+    assert [found["name"] for found in api.get("results")] == ["alibi-seed1", "rope-seed1"]
+    assert len(api.get("models")) == len(KNOWN)
 
 
 def now_unreadable() -> str:

@@ -41,9 +41,18 @@ EXTENDED = {
 }
 TRAINED = {
     "schema": "ropewalk.train/1",
-    "settings": {"encoding": "rope"},
+    "settings": {"encoding": "rope", "length": 32},
     "measure": "bits",
     "validation": [[100, 3.5], [200, 2.5]],
+    "test": [
+        {"multiple": 4, "length": 128, "refused": "the encoding ends at 64 positions"},
+        {"multiple": 1, "length": 32, "by_position": [{"from": 0, "to": 32, "mean": 2.5}]},
+        {
+            "multiple": 2,
+            "length": 64,
+            "by_position": [{"from": 0, "to": 32, "mean": 2.75}, {"from": 32, "to": 64, "mean": 4.5}],
+        },
+    ],
 }
 
 
@@ -385,6 +394,16 @@ def test_a_file_is_dropped(watched: Watched) -> None:
             "d.json has 16777225 bytes; a configuration has at most 16 MiB",
         ),
         ("e.json", json.dumps(EXTENDED).encode(), "this is a result of the lab; open it in the view Lab"),
+        (
+            "f.json",
+            b'{"schema": "ropewalk.inspect/1", "layers": [{"kind": "rope", "inv_freq": ["1"]}], "warnings": []}',
+            "f.json is not what ropewalk inspect --json of this version writes",
+        ),
+        (
+            "g.json",
+            b'{"schema": "ropewalk.inspect/2"}',
+            "g.json is not what ropewalk inspect --json of this version writes",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why(
@@ -426,12 +445,20 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     assert "none 390" in reading(page)
     (tmp_path / "run.json").write_text(json.dumps(TRAINED))
     (tmp_path / "other.json").write_text(
-        json.dumps({**TRAINED, "settings": {"encoding": "alibi"}, "validation": [[200, 2.75]]})
+        json.dumps({**TRAINED, "settings": {"encoding": "alibi", "length": 32}, "validation": [[200, 2.75]]})
     )
     page.set_input_files("#result-file", [tmp_path / "run.json", tmp_path / "other.json"])
     watched.until("ropewalk.pictures.lab.series?.some((s) => s.label === 'ALiBi')")
     drawn = {s["label"]: (s["ys"], s["color"]) for s in page.evaluate("ropewalk.pictures.lab.series")}
     assert drawn == {"RoPE": ([3.5, 2.5], "#0b4fa0"), "ALiBi": ([None, 2.75], "#1b9573")}
+    page.select_option("#c-result", "test")
+    spec = page.evaluate("ropewalk.pictures.lab")
+    assert (spec["xs"], [s["ys"] for s in spec["series"]]) == ([16, 48], [[2.75, 4.5], [2.75, 4.5]])
+    assert spec["marks"][0]["x"] == 32
+    (tmp_path / "again.json").write_text(json.dumps(TRAINED))
+    page.set_input_files("#result-file", tmp_path / "again.json")
+    watched.until("ropewalk.pictures.lab.series?.length === 3")
+    assert {s["label"] for s in page.evaluate("ropewalk.pictures.lab.series")} == {"run", "again", "ALiBi"}
     needle = {
         "schema": "ropewalk.extend.needle/1",
         "lengths": [1024, 2048],

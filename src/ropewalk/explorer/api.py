@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,12 +30,13 @@ class Api:
     """Answers about the models that are known here, and about the files that were given; never about other paths.
 
     Args:
-        given: configurations, folders or GGUF files of models, and JSON files of results, sorted out by what they hold.
+        given: configurations, folders or GGUF files of models, JSON files of results, and folders of studies, sorted
+            out by what they hold.
     """
 
     def __init__(self, given: Sequence[Path] = ()) -> None:
-        self.models = [path for path in given if not _is_result(path)]
-        self.results = [path for path in given if _is_result(path)]
+        self.models = [path for path in given if not _is_result(path) and not _is_study(path)]
+        self.results = [path for path in given if _is_result(path) or _is_study(path)]
 
     def get(self, name: str) -> Any:
         """`models` or `results`.
@@ -45,7 +47,8 @@ class Api:
         if name == "models":
             return [*(self._given(path) for path in self.models), *known()]
         if name == "results":
-            return [{"name": path.name, "result": _load(path)} for path in self.results]
+            files = [file for path in self.results for file in (_of_study(path) if _is_study(path) else [path])]
+            return [{"name": _name(file), "result": _load(file)} for file in files]
         raise RefusedError(404, "there is no such answer")
 
     def inspect(self, body: bytes, name: str, size: str = "") -> Any:
@@ -113,6 +116,21 @@ def _is_result(path: Path) -> bool:
     except (ValueError, AttributeError, OSError):
         return False
     return isinstance(schema, str) and schema.startswith("ropewalk.")
+
+
+def _is_study(path: Path) -> bool:
+    return (path / "study.json").is_file()
+
+
+def _of_study(folder: Path) -> list[Path]:
+    """What its runs have found so far; runs that only tuned the learning rate are not for comparison."""
+    found = sorted((folder / "runs").glob("*/result.json"))
+    return [path for path in found if not re.search(r"-tune-[0-9a-f]+$", path.parent.name)]
+
+
+def _name(path: Path) -> str:
+    """A run of a study by its folder, which ends with a hash; another file by its own name."""
+    return re.sub(r"-[0-9a-f]{8}$", "", path.parent.name) if path.name == "result.json" else path.name
 
 
 def _load(path: Path) -> Any:

@@ -99,6 +99,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(403, "this server answers under its own name only")
         elif origin is not None and origin.removeprefix("http://") not in own:
             self._refuse(403, "this server answers its own page only")
+        elif self.path.startswith("/api/") and self.headers.get("Sec-Fetch-Site", "none") not in (
+            "same-origin",
+            "none",
+        ):
+            self._refuse(
+                403, "this server answers its own page only"
+            )  # a page may be linked to, answers may not be taken
         else:
             return True
         return False

@@ -11,11 +11,16 @@ const toLog = (x, { min, max }) => Math.round((STEPS * Math.log(x / min)) / Math
 const fromLog = (n, { min, max }) => Math.round(min * (max / min) ** (n / STEPS));
 
 function slider(control, value, change) {
-  const log = control.kind === "log", show = control.show ?? ((x) => whole(x));
+  const log = control.kind === "log",
+    show = control.show ?? ((x) => whole(x));
   const out = h("output", { for: `c-${control.name}` }, show(value));
   const input = h("input", {
-    type: "range", id: `c-${control.name}`, min: log ? 0 : control.min, max: log ? STEPS : control.max,
-    step: log ? 1 : control.step ?? 1, "aria-valuetext": show(value),
+    type: "range",
+    id: `c-${control.name}`,
+    min: log ? 0 : control.min,
+    max: log ? STEPS : control.max,
+    step: log ? 1 : (control.step ?? 1),
+    "aria-valuetext": show(value),
     oninput: () => {
       const x = log ? fromLog(+input.value, control) : +input.value;
       out.textContent = show(x);
@@ -28,8 +33,11 @@ function slider(control, value, change) {
 }
 
 function select(control, value, change) {
-  const input = h("select", { id: `c-${control.name}`, onchange: () => change(input.value) },
-    control.options.map(([key, label]) => h("option", { value: key }, label)));
+  const input = h(
+    "select",
+    { id: `c-${control.name}`, onchange: () => change(input.value) },
+    control.options.map(([key, label]) => h("option", { value: key }, label)),
+  );
   input.value = value;
   return h("div", { class: "control" }, h("label", { for: input.id }, control.label), input);
 }
@@ -45,15 +53,26 @@ function several(control, value, change) {
   const chosen = new Set(value.split(",").filter(Boolean));
   const boxes = control.options.map(([key, label, look]) => {
     const box = h("input", {
-      type: "checkbox", id: `c-${control.name}-${key}`,
+      type: "checkbox",
+      id: `c-${control.name}-${key}`,
       onchange: () => {
         if (box.checked) chosen.add(key);
         else chosen.delete(key);
-        change(control.options.map(([k]) => k).filter((k) => chosen.has(k)).join(","));
+        change(
+          control.options
+            .map(([k]) => k)
+            .filter((k) => chosen.has(k))
+            .join(","),
+        );
       },
     });
     box.checked = chosen.has(key);
-    return h("span", { class: "check" }, box, h("label", { for: box.id }, look ? h("i", { class: "swatch", "data-color": look }) : null, label));
+    return h(
+      "span",
+      { class: "check" },
+      box,
+      h("label", { for: box.id }, look ? h("i", { class: "swatch", "data-color": look }) : null, label),
+    );
   });
   for (const box of boxes) {
     const swatch = box.querySelector(".swatch");
@@ -64,7 +83,12 @@ function several(control, value, change) {
 
 function text(control, value, change) {
   const input = h("input", {
-    type: "text", id: `c-${control.name}`, autocomplete: "off", spellcheck: "false", maxlength: control.longest ?? 400, placeholder: control.placeholder,
+    type: "text",
+    id: `c-${control.name}`,
+    autocomplete: "off",
+    spellcheck: "false",
+    maxlength: control.longest ?? 400,
+    placeholder: control.placeholder,
     oninput: () => change(input.value),
   });
   input.value = value;
@@ -72,7 +96,11 @@ function text(control, value, change) {
 }
 
 function button(control, _, change) {
-  return h("div", { class: "control" }, h("button", { type: "button", id: `c-${control.name}`, onclick: () => change(null) }, control.label));
+  return h(
+    "div",
+    { class: "control" },
+    h("button", { type: "button", id: `c-${control.name}`, onclick: () => change(null) }, control.label),
+  );
 }
 
 const KINDS = { range: slider, log: slider, select, check, several, text, button };
@@ -81,7 +109,7 @@ const KINDS = { range: slider, log: slider, select, check, several, text, button
 export function sane(control, value, fallback) {
   if (control.kind === "range" || control.kind === "log") {
     if (!Number.isFinite(value)) return fallback;
-    const step = control.kind === "range" ? control.step ?? 1 : 1;
+    const step = control.kind === "range" ? (control.step ?? 1) : 1;
     const near = control.min + Math.round((value - control.min) / step) * step;
     return Math.min(Math.max(+near.toFixed(9), control.min), control.max);
   }
@@ -97,6 +125,9 @@ export function sane(control, value, fallback) {
 /** Fill the form; `change(name, value)` is called at every step. The control that has the focus keeps it. */
 export function fill(form, controls, values, change) {
   const focused = form.contains(document.activeElement) ? document.activeElement.id : null;
-  replace(form, controls.map((c) => KINDS[c.kind](c, values[c.name], (value) => change(c, value))));
+  replace(
+    form,
+    controls.map((c) => KINDS[c.kind](c, values[c.name], (value) => change(c, value))),
+  );
   if (focused) form.querySelector(`#${CSS.escape(focused)}`)?.focus();
 }

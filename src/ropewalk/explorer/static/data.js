@@ -16,8 +16,12 @@ async function answer(asked) {
   try {
     response = await asked;
   } catch {
-    throw new Error(say("the server of this page does not answer; is `ropewalk explore` still running?",
-      "このページのサーバーが応答しません。`ropewalk explore` は動いていますか？"));
+    throw new Error(
+      say(
+        "the server of this page does not answer; is `ropewalk explore` still running?",
+        "このページのサーバーが応答しません。`ropewalk explore` は動いていますか？",
+      ),
+    );
   }
   const found = await response.json();
   if (!response.ok) throw new Error(found.error ?? response.statusText);
@@ -26,6 +30,13 @@ async function answer(asked) {
 
 /** `models` or `results`. */
 export const get = async (name) => (settings.data ? settings.data[name] : answer(fetch(`api/${name}`)));
+
+/** Whether a document has what the view Stretch needs of it. */
+function isPlan({ layers, warnings }) {
+  const numbers = (list) => Array.isArray(list) && list.every((x) => Number.isFinite(x));
+  const layer = (l) => l && typeof l.kind === "string" && Array.isArray(l.layers) && numbers(l.inv_freq);
+  return Array.isArray(layers) && layers.length > 0 && layers.every(layer) && Array.isArray(warnings);
+}
 
 /**
  * A file that was dropped, read: { name, plan } for a configuration, { name, result } for a result of the lab.
@@ -36,8 +47,12 @@ export async function read(file) {
   const gguf = String.fromCharCode(...begins) === "GGUF";
   if (!gguf) {
     if (file.size > MOST_BYTES) {
-      throw new Error(say(`${file.name} has ${file.size} bytes; a configuration has at most 16 MiB`,
-        `${file.name} は ${file.size} バイトあります。設定ファイルは 16 MiB までです`));
+      throw new Error(
+        say(
+          `${file.name} has ${file.size} bytes; a configuration has at most 16 MiB`,
+          `${file.name} は ${file.size} バイトあります。設定ファイルは 16 MiB までです`,
+        ),
+      );
     }
     const text = await file.text();
     let found;
@@ -47,16 +62,31 @@ export async function read(file) {
       throw new Error(say(`${file.name} is neither JSON nor GGUF`, `${file.name} は JSON でも GGUF でもありません`));
     }
     if (typeof found?.schema === "string" && found.schema.startsWith("ropewalk.")) {
-      return found.schema.startsWith("ropewalk.inspect/") ? { name: file.name, plan: found } : { name: file.name, result: found };
+      if (!found.schema.startsWith("ropewalk.inspect/")) return { name: file.name, result: found };
+      if (found.schema === "ropewalk.inspect/1" && isPlan(found)) return { name: file.name, plan: found };
+      throw new Error(
+        say(
+          `${file.name} is not what \`ropewalk inspect --json\` of this version writes`,
+          `${file.name} は、このバージョンの \`ropewalk inspect --json\` の出力ではありません`,
+        ),
+      );
     }
   }
   if (alone()) {
-    throw new Error(say("this page stands alone: it reads what `ropewalk inspect --json` writes; start `ropewalk explore` to read other files",
-      "このページは単独で動いているので、`ropewalk inspect --json` の出力だけを読めます。ほかのファイルは `ropewalk explore` を起動して読んでください"));
+    throw new Error(
+      say(
+        "this page stands alone: it reads what `ropewalk inspect --json` writes; start `ropewalk explore` to read other files",
+        "このページは単独で動いているので、`ropewalk inspect --json` の出力だけを読めます。ほかのファイルは `ropewalk explore` を起動して読んでください",
+      ),
+    );
   }
   const sent = gguf ? file.slice(0, MOST_BYTES) : file;
-  const plan = await answer(fetch(`api/inspect?${new URLSearchParams({ name: file.name, size: file.size })}`, {
-    method: "POST", headers: { "Content-Type": "application/octet-stream" }, body: sent,
-  }));
+  const plan = await answer(
+    fetch(`api/inspect?${new URLSearchParams({ name: file.name, size: file.size })}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/octet-stream" },
+      body: sent,
+    }),
+  );
   return { name: file.name, plan };
 }

@@ -14,7 +14,8 @@ function download(name, blob) {
 /** Rows of cells as CSV; a spreadsheet must not take a text for a formula. */
 export function csv(rows) {
   const cell = (x) => {
-    const text = typeof x === "number" ? (Number.isFinite(x) ? String(x) : "") : String(x ?? "").replace(/^[=+@-]/, "'$&");
+    const text =
+      typeof x === "number" ? (Number.isFinite(x) ? String(x) : "") : String(x ?? "").replace(/^[=+@-]/, "'$&");
     return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
@@ -39,17 +40,40 @@ async function png(text, width, height) {
  */
 export function frame(picture, source) {
   const save = (label, kind, work) =>
-    h("button", { type: "button", class: "small", "data-save": kind, onclick: async () => download(`ropewalk-${source.name()}.${kind}`, await work()) }, label);
+    h(
+      "button",
+      {
+        type: "button",
+        class: "small",
+        "data-save": kind,
+        onclick: async () => download(`ropewalk-${source.name()}.${kind}`, await work()),
+      },
+      label,
+    );
   const text = () => new XMLSerializer().serializeToString(source.svg());
   const table = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": say("numbers", "数値") });
-  const details = h("details", { ontoggle: () => details.open && replace(table, numbers(source.rows())) },
-    h("summary", {}, say("Numbers", "数値")), table);
-  const node = h("figure", { class: "card" }, picture,
-    h("div", { class: "actions" },
-      save("PNG", "png", () => { const made = source.svg(); return png(text(), +made.getAttribute("width"), +made.getAttribute("height")); }),
+  const details = h(
+    "details",
+    { ontoggle: () => details.open && replace(table, numbers(source.rows())) },
+    h("summary", {}, say("Numbers", "数値")),
+    table,
+  );
+  const node = h(
+    "figure",
+    { class: "card" },
+    picture,
+    h(
+      "div",
+      { class: "actions" },
+      save("PNG", "png", () => {
+        const made = source.svg();
+        return png(text(), +made.getAttribute("width"), +made.getAttribute("height"));
+      }),
       save("SVG", "svg", () => new Blob([text()], { type: "image/svg+xml" })),
       save("CSV", "csv", () => new Blob(["\ufeff", csv(source.rows())], { type: "text/csv" })),
-      details));
+      details,
+    ),
+  );
   return { node, refresh: () => details.open && replace(table, numbers(source.rows())) };
 }
 
@@ -58,10 +82,41 @@ const MOST_ROWS = 60;
 function numbers([head, ...rows]) {
   const step = Math.max(1, Math.ceil(rows.length / MOST_ROWS));
   const some = rows.filter((_, n) => n % step === 0 || n === rows.length - 1);
-  const show = (x) => (typeof x === "number" ? number(x, 6) : x ?? "");
+  const show = (x) => (typeof x === "number" ? number(x, 6) : (x ?? ""));
   return [
-    step > 1 ? h("p", {}, say(`One row in ${step} of ${rows.length}; the CSV has all.`, `${rows.length} 行のうち ${step} 行ごとに表示。CSV には全部入ります。`)) : null,
-    h("table", {}, h("thead", {}, h("tr", {}, head.map((c) => h("th", { scope: "col" }, c)))),
-      h("tbody", {}, some.map((row) => h("tr", {}, row.map((c, n) => (n ? h("td", {}, show(c)) : h("th", { scope: "row" }, show(c)))))))),
+    step > 1
+      ? h(
+          "p",
+          {},
+          say(
+            `One row in ${step} of ${rows.length}; the CSV has all.`,
+            `${rows.length} 行のうち ${step} 行ごとに表示。CSV には全部入ります。`,
+          ),
+        )
+      : null,
+    h(
+      "table",
+      {},
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          head.map((c) => h("th", { scope: "col" }, c)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        some.map((row) =>
+          h(
+            "tr",
+            {},
+            row.map((c, n) => (n ? h("td", {}, show(c)) : h("th", { scope: "row" }, show(c)))),
+          ),
+        ),
+      ),
+    ),
   ];
 }

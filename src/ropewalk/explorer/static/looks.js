@@ -1,6 +1,8 @@
 // How each encoding is drawn: the same colours and dashes as the plots of the command line (a test compares them).
 
-const DASHED = [10, 4], DOTTED = [2.4, 2.8], DASHDOT = [12, 3.6, 2.4, 3.6];
+const DASHED = [10, 4],
+  DOTTED = [2.4, 2.8],
+  DASHDOT = [12, 3.6, 2.4, 3.6];
 
 export const ENCODINGS = {
   nope: { label: "NoPE", color: "#757575", dash: DOTTED },
@@ -29,21 +31,46 @@ export const LINES = [
   { color: "#333333", dash: DASHDOT },
 ];
 
-export const INK = "#222222", PALE = "#757575", GRID = "#e4e4e4";
+export const INK = "#222222",
+  PALE = "#757575",
+  GRID = "#e4e4e4";
 
 /** What an extension did to a pair: shades that a grey print keeps apart. */
-export const SHADES = { kept: "#ffffff", blended: "#e6e6e6", divided: "#cfcfcf", raised: "#dcdcdc", stopped: "#b5b5b5" };
+export const SHADES = {
+  kept: "#ffffff",
+  blended: "#e6e6e6",
+  divided: "#cfcfcf",
+  raised: "#dcdcdc",
+  stopped: "#b5b5b5",
+};
 
 /** Axes of position: time, height, width. */
 export const AXES = { T: "#757575", H: "#0b4fa0", W: "#e69f00" };
 
 const CIVIDIS = [
-  "00224e", "002e6a", "1a386f", "32436d", "434e6c", "535a6d", "61656f", "6f7073", "7d7c78", "8c8878", "9b9476",
-  "aba072", "bcae6c", "cdbb63", "dec958", "f0d846", "fee838",
+  "00224e",
+  "002e6a",
+  "1a386f",
+  "32436d",
+  "434e6c",
+  "535a6d",
+  "61656f",
+  "6f7073",
+  "7d7c78",
+  "8c8878",
+  "9b9476",
+  "aba072",
+  "bcae6c",
+  "cdbb63",
+  "dec958",
+  "f0d846",
+  "fee838",
 ].map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 
 /** The colour map of the plots, from dark (0) to light (1), as [red, green, blue]. */
 export function cividis(share) {
-  const at = Math.min(Math.max(share, 0), 1) * 16, low = Math.min(Math.floor(at), 15), rest = at - low;
+  const at = Math.min(Math.max(share, 0), 1) * 16,
+    low = Math.min(Math.floor(at), 15),
+    rest = at - low;
   return CIVIDIS[low].map((c, n) => Math.round(c + (CIVIDIS[low + 1][n] - c) * rest));
 }

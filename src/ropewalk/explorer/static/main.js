@@ -18,7 +18,9 @@ import glossary from "ropewalk/views/glossary.js";
 import quiz from "ropewalk/views/quiz.js";
 
 const VIEWS = [turn, distance, waves, order, stretch, precision, axes, bias, lab, glossary, quiz];
-const page = Object.fromEntries(["header", "nav", "main", "footer"].map((name) => [name, document.querySelector(name)]));
+const page = Object.fromEntries(
+  ["header", "nav", "main", "footer"].map((name) => [name, document.querySelector(name)]),
+);
 
 /** What tests, and anybody at the console, may look at. */
 const seen = (globalThis.ropewalk = { view: null, values: null, ms: 0, updates: 0, pictures: {} });
@@ -31,11 +33,24 @@ function show() {
   document.documentElement.lang = current();
   const view = VIEWS.find((v) => v.id === asked.view) ?? VIEWS[0];
   const values = state.valuesOf(view.defaults, asked.values);
-  for (const c of view.controls(values)) if (c.name in values) values[c.name] = controls.sane(c, values[c.name], view.defaults[c.name]);
+  for (const c of view.controls(values))
+    if (c.name in values) values[c.name] = controls.sane(c, values[c.name], view.defaults[c.name]);
   shown?.made.destroy?.();
-  const form = h("form", { class: "controls", "aria-label": say("Controls", "操作"), onsubmit: (e) => e.preventDefault() });
-  const reading = h("p", { class: "reading", role: "status" }), pictures = h("div", { class: "pictures" });
-  replace(page.main, h("h2", {}, view.title()), h("p", { class: "idea" }, marked(view.idea())), form, reading, pictures);
+  const form = h("form", {
+    class: "controls",
+    "aria-label": say("Controls", "操作"),
+    onsubmit: (e) => e.preventDefault(),
+  });
+  const reading = h("p", { class: "reading", role: "status" }),
+    pictures = h("div", { class: "pictures" });
+  replace(
+    page.main,
+    h("h2", {}, view.title()),
+    h("p", { class: "idea" }, marked(view.idea())),
+    form,
+    reading,
+    pictures,
+  );
   shown = { view, values, form, reading };
   Object.assign(seen, { view: view.id, values, pictures: {} });
   shown.made = view.mount(pictures, { set, refill, update, values, seen });
@@ -59,7 +74,8 @@ function refill() {
 }
 
 function update() {
-  const { view, values, made, reading } = shown, began = performance.now();
+  const { view, values, made, reading } = shown,
+    began = performance.now();
   let said;
   try {
     said = made.update(values);
@@ -68,33 +84,67 @@ function update() {
     console.error(error);
   }
   // uPlot draws in a microtask of its own, which is over when this one is.
-  Promise.resolve().then(() => Promise.resolve()).then(() => {
-    seen.ms = performance.now() - began;
-    seen.updates += 1;
-  });
+  Promise.resolve()
+    .then(() => Promise.resolve())
+    .then(() => {
+      seen.ms = performance.now() - began;
+      seen.updates += 1;
+    });
   if (said != null) replace(reading, marked(said));
   state.write(state.address(view.id, values, view.defaults, current()));
-  for (const link of page.header.querySelectorAll("[data-lang]")) link.href = state.address(view.id, values, view.defaults, link.dataset.lang);
+  for (const link of page.header.querySelectorAll("[data-lang]"))
+    link.href = state.address(view.id, values, view.defaults, link.dataset.lang);
 }
 
 /** Heading, navigation and footer, in the reader's language. */
 function surroundings(view) {
   document.querySelector(".skip").textContent = say("Skip to the view", "本文へ移動");
-  replace(page.header.querySelector("h1 span"), say("how position enters attention", "位置はどのように注意機構に入るのか"));
+  replace(
+    page.header.querySelector("h1 span"),
+    say("how position enters attention", "位置はどのように注意機構に入るのか"),
+  );
   const languages = page.header.querySelector(".languages");
   languages.setAttribute("aria-label", say("Language", "言語"));
-  const link = (lang, label) => h("a", { "data-lang": lang, lang, hreflang: lang, href: "#", "aria-current": lang === current() ? "true" : null }, label);
+  const link = (lang, label) =>
+    h(
+      "a",
+      { "data-lang": lang, lang, hreflang: lang, href: "#", "aria-current": lang === current() ? "true" : null },
+      label,
+    );
   replace(languages, link("en", "English"), " · ", link("ja", "日本語"));
   page.nav.setAttribute("aria-label", say("Views", "画面"));
-  replace(page.nav, h("ul", {}, VIEWS.map((v) => h("li", {}, h("a", { href: state.address(v.id, {}, {}, current()), "aria-current": v === view ? "page" : null }, v.title())))));
-  replace(page.footer, `ropewalk ${data.version()}. `, say(
-    "Everything is computed in this page; nothing is fetched from elsewhere. Charts: uPlot (MIT).",
-    "すべてこのページの中で計算しています。外部からは何も読み込みません。グラフ: uPlot（MIT）。"));
+  replace(
+    page.nav,
+    h(
+      "ul",
+      {},
+      VIEWS.map((v) =>
+        h(
+          "li",
+          {},
+          h(
+            "a",
+            { href: state.address(v.id, {}, {}, current()), "aria-current": v === view ? "page" : null },
+            v.title(),
+          ),
+        ),
+      ),
+    ),
+  );
+  replace(
+    page.footer,
+    `ropewalk ${data.version()}. `,
+    say(
+      "Everything is computed in this page; nothing is fetched from elsewhere. Charts: uPlot (MIT).",
+      "すべてこのページの中で計算しています。外部からは何も読み込みません。グラフ: uPlot（MIT）。",
+    ),
+  );
 }
 
 addEventListener("hashchange", () => {
   state.forget();
-  const before = shown?.view, focused = page.nav.contains(document.activeElement);
+  const before = shown?.view,
+    focused = page.nav.contains(document.activeElement);
   show();
   if (focused && before !== shown.view) page.main.focus();
 });

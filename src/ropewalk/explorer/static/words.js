@@ -33,7 +33,8 @@ export const superscript = (n) => String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹�
 export function tick(x, powers = false) {
   if (x === 0) return "0";
   if (powers && x >= 1e4) return `10${superscript(Math.round(Math.log10(x)))}`;
-  const size = Math.abs(x), power = Math.log10(size);
+  const size = Math.abs(x),
+    power = Math.log10(size);
   if (size >= 1e5 || size < 1e-3) {
     if (Math.abs(power - Math.round(power)) < 1e-9) return `${x < 0 ? "−" : ""}10${superscript(Math.round(power))}`;
     return number(x, 2);

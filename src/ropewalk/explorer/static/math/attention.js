@@ -56,7 +56,8 @@ export function attend(words, encoding, { causal = false } = {}) {
   const [q, k, v] = PROJECTIONS.map((m) => x.map((row) => project(row, m)));
   const turn = encoding === "rope" ? rotate : (row) => row;
   const keys = k.map((row, j) => turn(row, j));
-  const pooled = new Float64Array(DIM), weights = [];
+  const pooled = new Float64Array(DIM),
+    weights = [];
   q.forEach((row, i) => {
     const query = turn(row, i);
     const scores = keys.map((key, j) => {
@@ -64,7 +65,8 @@ export function attend(words, encoding, { causal = false } = {}) {
       const product = query.reduce((sum, a, c) => sum + a * key[c], 0) / Math.sqrt(DIM);
       return encoding === "alibi" ? product - slope * Math.abs(i - j) : product;
     });
-    const top = Math.max(...scores), powers = scores.map((s) => Math.exp(s - top));
+    const top = Math.max(...scores),
+      powers = scores.map((s) => Math.exp(s - top));
     const total = powers.reduce((a, b) => a + b, 0);
     weights.push(powers.map((p) => p / total));
     for (let c = 0; c < DIM; c++) {

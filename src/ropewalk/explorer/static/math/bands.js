@@ -7,7 +7,9 @@ export const chunked = (sections, names = "THW") => [...names].map((a, n) => a.r
 
 /** Axes in turn, what is over belongs to the first (Qwen3-VL). */
 export function interleaved(sections, names = "THW") {
-  const pairs = sections.reduce((a, b) => a + b, 0), out = Array(pairs).fill(names[0]), n = sections.length;
+  const pairs = sections.reduce((a, b) => a + b, 0),
+    out = Array(pairs).fill(names[0]),
+    n = sections.length;
   for (let axis = 1; axis < n; axis++) {
     for (let m = 0; m < sections[axis]; m++) out[axis + m * n] = names[axis];
   }
@@ -31,7 +33,8 @@ export const SCHEMES = {
 /** Radians per step of every pair. */
 export function frequencies({ axes, base, each }) {
   if (!each) return geometric(2 * axes.length, base);
-  const own = {}, seen = {};
+  const own = {},
+    seen = {};
   for (const a of axes) own[a] ??= geometric(2 * [...axes].filter((b) => b === a).length, base);
   return Float64Array.from(axes, (a) => own[a][(seen[a] = (seen[a] ?? -1) + 1)]);
 }

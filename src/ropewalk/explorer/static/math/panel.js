@@ -7,7 +7,18 @@ import { alibiSlopes, bucket, fireRatio, kerple } from "ropewalk/math/bias.js";
 
 /** Names in teaching order. */
 export const NAMES = [
-  "nope", "sinusoidal", "learned", "relative_bias", "shaw", "t5", "alibi", "kerple", "fire", "cope", "rope", "xpos",
+  "nope",
+  "sinusoidal",
+  "learned",
+  "relative_bias",
+  "shaw",
+  "t5",
+  "alibi",
+  "kerple",
+  "fire",
+  "cope",
+  "rope",
+  "xpos",
 ];
 
 /**
@@ -15,7 +26,8 @@ export const NAMES = [
  * Tables are from N(0, 1), neighbours are paired, keys may come after the query: the settings of the article.
  */
 export function draw({ dim, length, seed, base = 10000 }) {
-  const random = new Generator(seed), twice = (count) => (random.normal(count), random.normal(count));
+  const random = new Generator(seed),
+    twice = (count) => (random.normal(count), random.normal(count));
   const learned = twice(length * dim);
   const relative = twice(2 * length - 1);
   const shaw = { key: random.normal(33 * dim), value: random.normal(33 * dim) };
@@ -64,14 +76,16 @@ export function vectors(kind, dim, { pairs = 1000, seed = 42 } = {}) {
 /** What is added to the score at (i, j), by encodings whose bias does not read the content; null for others. */
 function contentFree(name, drawn) {
   const slope = alibiSlopes(1)[0];
-  return {
-    nope: () => 0,
-    relative_bias: (i, j) => drawn.relative[j - i + drawn.length - 1],
-    t5: (i, j) => drawn.t5[bucket(j - i)],
-    alibi: (i, j) => -slope * Math.abs(i - j),
-    kerple: (i, j) => kerple(Math.abs(i - j), drawn.kerple),
-    fire: (i, j) => fireNetwork(drawn.fire, fireRatio(i, j)),
-  }[name] ?? null;
+  return (
+    {
+      nope: () => 0,
+      relative_bias: (i, j) => drawn.relative[j - i + drawn.length - 1],
+      t5: (i, j) => drawn.t5[bucket(j - i)],
+      alibi: (i, j) => -slope * Math.abs(i - j),
+      kerple: (i, j) => kerple(Math.abs(i - j), drawn.kerple),
+      fire: (i, j) => fireNetwork(drawn.fire, fireRatio(i, j)),
+    }[name] ?? null
+  );
 }
 
 const dot = (a, b, from = 0) => {
@@ -86,7 +100,9 @@ const dot = (a, b, from = 0) => {
  * @param {number} side 1: keys stand after the query; -1: before it.
  */
 export function curve(name, drawn, { q, k }, query, distances, side = 1) {
-  const count = distances.length, sum = new Float64Array(count), squares = new Float64Array(count);
+  const count = distances.length,
+    sum = new Float64Array(count),
+    squares = new Float64Array(count);
   const one = { ...prepare(name, drawn, query, distances, side), scores: new Float64Array(count) };
   for (let p = 0; p < q.length; p++) {
     one.score(q[p], k[p], one.scores);
@@ -95,14 +111,16 @@ export function curve(name, drawn, { q, k }, query, distances, side = 1) {
       squares[n] += one.scores[n] * one.scores[n];
     }
   }
-  const pairs = q.length, mean = sum.map((s) => s / pairs);
+  const pairs = q.length,
+    mean = sum.map((s) => s / pairs);
   if (pairs === 1) return { mean, std: null };
   return { mean, std: squares.map((s, n) => Math.sqrt(Math.max(0, (s - pairs * mean[n] ** 2) / (pairs - 1)))) };
 }
 
 /** A function that fills in the scores of one pair of vectors; everything that all pairs share is done once, here. */
 function prepare(name, drawn, query, distances, side) {
-  const { dim, base } = drawn, at = distances.map((d) => query + side * d);
+  const { dim, base } = drawn,
+    at = distances.map((d) => query + side * d);
   const bias = contentFree(name, drawn);
   if (bias) {
     const added = at.map((j) => bias(query, j));
@@ -112,9 +130,11 @@ function prepare(name, drawn, query, distances, side) {
   if (name === "sinusoidal") return added(drawn, query, at);
   if (name === "learned") {
     const row = (pos) => Float64Array.from(drawn.learned.subarray(pos * dim, (pos + 1) * dim));
-    const mine = row(query), theirs = at.map(row);
+    const mine = row(query),
+      theirs = at.map(row);
     const score = (q, k, out) => {
-      const moved = q.map((v, c) => v + mine[c]), same = dot(moved, k);
+      const moved = q.map((v, c) => v + mine[c]),
+        same = dot(moved, k);
       for (let n = 0; n < out.length; n++) out[n] = same + dot(moved, theirs[n]);
     };
     return { score };
@@ -122,7 +142,8 @@ function prepare(name, drawn, query, distances, side) {
   if (name === "shaw") {
     const row = distances.map((d) => (Math.min(d, 16) * side + 16) * dim);
     const score = (q, k, out) => {
-      const same = dot(q, k), by = new Map();
+      const same = dot(q, k),
+        by = new Map();
       for (let n = 0; n < out.length; n++) {
         if (!by.has(row[n])) by.set(row[n], dot(q, drawn.shaw.key, row[n]));
         out[n] = same + by.get(row[n]);
@@ -141,19 +162,26 @@ const remembered = new Map();
 
 /** cos and sin of every pair at 0, 1, 2, …, at least `count` of them; kept, since a slider asks again and again. */
 function waves(dim, base, count) {
-  const length = count <= 128 ? 128 : count <= 4097 ? 4097 : count, key = `${dim} ${base} ${length}`;
+  const length = count <= 128 ? 128 : count <= 4097 ? 4097 : count,
+    key = `${dim} ${base} ${length}`;
   if (!remembered.has(key)) {
     if (remembered.size > 8) remembered.clear();
-    remembered.set(key, Array.from(geometric(dim, base), (f) => turning(f, 0, length)));
+    remembered.set(
+      key,
+      Array.from(geometric(dim, base), (f) => turning(f, 0, length)),
+    );
   }
   return remembered.get(key);
 }
 
 /** Sinusoids: (q + e_m)·(k + e_n), pair by pair. */
 function added({ dim, base }, query, at) {
-  const all = waves(dim, base, Math.max(query, ...at) + 1), mine = sinusoid(query, dim, base), where = Int32Array.from(at);
+  const all = waves(dim, base, Math.max(query, ...at) + 1),
+    mine = sinusoid(query, dim, base),
+    where = Int32Array.from(at);
   const score = (q, k, out) => {
-    const moved = q.map((v, c) => v + mine[c]), same = dot(moved, k);
+    const moved = q.map((v, c) => v + mine[c]),
+      same = dot(moved, k);
     out.fill(same);
     all.forEach(([cos, sin], i) => {
       const [onSin, onCos] = [moved[2 * i], moved[2 * i + 1]];
@@ -165,16 +193,23 @@ function added({ dim, base }, query, at) {
 
 /** RoPE: Σ over pairs of Re(q k*) cos(dω) + Im(q k*) sin(dω); xPos damps each pair too. */
 function turned(name, { dim, base }, distances, side) {
-  const where = Int32Array.from(distances), count = where.length, all = waves(dim, base, where[count - 1] + 1);
-  const damping = name === "xpos" && all.map((_, i) => {
-    const zeta = ((2 * i) / dim + 0.4) / 1.4, step = Math.pow(zeta, -side / 512);
-    return Float64Array.from(where, (d) => Math.pow(step, d));
-  });
+  const where = Int32Array.from(distances),
+    count = where.length,
+    all = waves(dim, base, where[count - 1] + 1);
+  const damping =
+    name === "xpos" &&
+    all.map((_, i) => {
+      const zeta = ((2 * i) / dim + 0.4) / 1.4,
+        step = Math.pow(zeta, -side / 512);
+      return Float64Array.from(where, (d) => Math.pow(step, d));
+    });
   const score = (q, k, out) => {
     out.fill(0);
     all.forEach(([cos, sin], i) => {
-      const [q1, q2, k1, k2] = [q[2 * i], q[2 * i + 1], k[2 * i], k[2 * i + 1]], damped = damping && damping[i];
-      const even = q1 * k1 + q2 * k2, odd = side * (q2 * k1 - q1 * k2);
+      const [q1, q2, k1, k2] = [q[2 * i], q[2 * i + 1], k[2 * i], k[2 * i + 1]],
+        damped = damping && damping[i];
+      const even = q1 * k1 + q2 * k2,
+        odd = side * (q2 * k1 - q1 * k2);
       if (damped) for (let n = 0; n < count; n++) out[n] += damped[n] * (even * cos[where[n]] + odd * sin[where[n]]);
       else if (odd === 0) for (let n = 0; n < count; n++) out[n] += even * cos[where[n]];
       else for (let n = 0; n < count; n++) out[n] += even * cos[where[n]] + odd * sin[where[n]];
@@ -185,14 +220,16 @@ function turned(name, { dim, base }, distances, side) {
 
 /** CoPE: every key between is counted by how much the query cares for it; here all keys are alike. */
 function cope({ cope: table, dim, length }, same, q, out, side) {
-  const gate = 1 / (1 + Math.exp(-same)), rows = new Map();
+  const gate = 1 / (1 + Math.exp(-same)),
+    rows = new Map();
   const at = (p) => {
     if (!rows.has(p)) rows.set(p, dot(q, table, p * dim));
     return rows.get(p);
   };
   for (let n = 0; n < out.length; n++) {
     // a later key counts the gates after the query up to its own; an earlier one counts those up to the query's own
-    const p = Math.min(n === 0 ? gate : gate * (side > 0 ? n : n + 1), length - 1), low = Math.floor(p);
+    const p = Math.min(n === 0 ? gate : gate * (side > 0 ? n : n + 1), length - 1),
+      low = Math.floor(p);
     out[n] = same + at(low) + (at(Math.ceil(p)) - at(low)) * (p - low);
   }
 }

@@ -2,7 +2,8 @@
 // Mersenne Twister (Matsumoto and Nishimura 1998); normal numbers by Box and Muller in blocks of sixteen, as torch fills
 // a tensor of sixteen numbers or more.
 
-const N = 624, M = 397;
+const N = 624,
+  M = 397;
 
 export class Generator {
   constructor(seed) {
@@ -56,7 +57,8 @@ export class Generator {
 /** Sixteen uniform numbers become sixteen normal ones. */
 function pair(out, start, std) {
   for (let i = start; i < start + 8; i++) {
-    const radius = Math.sqrt(-2 * Math.log(1 - out[i])), angle = 2 * Math.PI * out[i + 8];
+    const radius = Math.sqrt(-2 * Math.log(1 - out[i])),
+      angle = 2 * Math.PI * out[i + 8];
     out[i] = radius * Math.cos(angle) * std;
     out[i + 8] = radius * Math.sin(angle) * std;
   }

@@ -15,8 +15,10 @@ export function bfloat16(x) {
 export function float16(x) {
   const size = Math.abs(x);
   if (size === 0 || !Number.isFinite(x)) return x;
-  const step = 2 ** (Math.max(Math.floor(Math.log2(size)), -14) - 10), near = size / step;
-  const low = Math.floor(near), over = near - low;
+  const step = 2 ** (Math.max(Math.floor(Math.log2(size)), -14) - 10),
+    near = size / step;
+  const low = Math.floor(near),
+    over = near - low;
   const whole = over > 0.5 || (over === 0.5 && low % 2) ? low + 1 : low;
   return whole * step > 65504 ? Math.sign(x) * Infinity : Math.sign(x) * whole * step;
 }
@@ -32,7 +34,8 @@ export const angleError = (round, position, frequency) =>
 
 /** How wrong cos or sin of it is, whichever is worse: never more than 2. */
 export function tableError(round, position, frequency) {
-  const wrong = rounded(round, position, frequency), right = position * frequency;
+  const wrong = rounded(round, position, frequency),
+    right = position * frequency;
   if (!Number.isFinite(wrong)) return NaN;
   return Math.max(Math.abs(Math.cos(wrong) - Math.cos(right)), Math.abs(Math.sin(wrong) - Math.sin(right)));
 }

@@ -31,9 +31,10 @@ function blendByTurns(f, { factor, original_length }, low, high) {
 function yarn(given, width, base) {
   const p = { beta_fast: 32, beta_slow: 1, truncate: true, ramp: "index", ...given };
   const f = geometric(width, base);
-  const stretched = p.ramp === "turns"
-    ? blendByTurns(f, p, p.beta_slow, p.beta_fast)
-    : rampInIndex(p, width, base).map((ramp, i) => mix(f[i], p.factor, 1 - ramp));
+  const stretched =
+    p.ramp === "turns"
+      ? blendByTurns(f, p, p.beta_slow, p.beta_fast)
+      : rampInIndex(p, width, base).map((ramp, i) => mix(f[i], p.factor, 1 - ramp));
   let attention = sharpness(p.factor);
   if (p.mscale && p.mscale_all_dim) attention = sharpness(p.factor, p.mscale) / sharpness(p.factor, p.mscale_all_dim);
   if (p.attention_factor != null) attention = p.attention_factor;
@@ -54,14 +55,24 @@ const EXTENSIONS = {
       ? yarn({ ...p, factor: length / p.original_length }, width, base)
       : [geometric(width, base)],
   llama3: (p, width, base) => {
-    const { factor, original_length: trained, low_freq_factor: low, high_freq_factor: high } = {
-      original_length: 8192, low_freq_factor: 1, high_freq_factor: 4, ...p,
+    const {
+      factor,
+      original_length: trained,
+      low_freq_factor: low,
+      high_freq_factor: high,
+    } = {
+      original_length: 8192,
+      low_freq_factor: 1,
+      high_freq_factor: 4,
+      ...p,
     };
-    return [geometric(width, base).map((f) => {
-      const turns = (trained * f) / TURN;
-      if (TURN / f > trained / low) return f / factor;
-      return low === high || turns > high ? f : mix(f, factor, (turns - low) / (high - low));
-    })];
+    return [
+      geometric(width, base).map((f) => {
+        const turns = (trained * f) / TURN;
+        if (TURN / f > trained / low) return f / factor;
+        return low === high || turns > high ? f : mix(f, factor, (turns - low) / (high - low));
+      }),
+    ];
   },
   longrope: (p, width, base, length) => {
     const long = length > p.original_length;
@@ -110,7 +121,8 @@ export function fates(before, after, extension) {
     if (close(f, after[i], 1e-12)) return "kept";
     if (after[i] === 0) return "stopped";
     if (["ntk", "dynamic"].includes(extension.name)) return "raised";
-    const factor = extension.name === "dynamic-yarn" ? Math.max(...before.map((b, j) => b / after[j])) : extension.factor;
+    const factor =
+      extension.name === "dynamic-yarn" ? Math.max(...before.map((b, j) => b / after[j])) : extension.factor;
     const own = ["longrope", "per-pair", "product"].includes(extension.name);
     return own || close(f / after[i], factor, 1e-6) ? "divided" : "blended";
   });
@@ -121,9 +133,12 @@ export function fates(before, after, extension) {
  * products a step where a cosine costs dozens. The error stays below 1e-12.
  */
 export function turning(frequency, first, count) {
-  const cos = new Float64Array(count), sin = new Float64Array(count);
-  const c1 = Math.cos(frequency), s1 = Math.sin(frequency);
-  let c = 0, s = 0;
+  const cos = new Float64Array(count),
+    sin = new Float64Array(count);
+  const c1 = Math.cos(frequency),
+    s1 = Math.sin(frequency);
+  let c = 0,
+    s = 0;
   for (let n = 0; n < count; n++) {
     if (n % 64 === 0) {
       c = Math.cos((first + n) * frequency);
