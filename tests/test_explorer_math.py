@@ -17,6 +17,8 @@ from ropewalk import (
     T5,
     ALiBi,
     Bands,
+    Positions,
+    RoPE,
     Sinusoidal,
     geometric,
 )
@@ -24,6 +26,7 @@ from ropewalk.extensions import EXTENSIONS
 from ropewalk.inspection import inspect
 from ropewalk.measure.compare import compare
 from ropewalk.measure.decay import decay
+from ropewalk.multimodal import Image
 from ropewalk.plans import LayerPlan, RotaryPlan
 from ropewalk.plots.style import PALETTE
 
@@ -305,10 +308,14 @@ def test_bands(js: Any) -> None:
         assert frequencies == pytest.approx(list(want[name].spectrum(base).radians), rel=1e-12)
 
 
+def test_positions_of_an_image_among_words(js: Any) -> None:
+    want = Positions.interleave([6, Image(5, 9), 8]).ids[:, 0].tolist()
+    found = js("views/axes", "m.positions(6, 5, 9, 8)")
+    assert [[token[axis] for token in found] for axis in "THW"] == want
+
+
 def test_the_score_of_patches(js: Any) -> None:
     """Two dimensions by the rotation itself: a query of ones at (2, 3), a key of ones at (5, 1)."""
-    from ropewalk import Positions, RoPE
-
     bands = Bands.axial((36, 36))
     rope = RoPE(72, base=1e4, bands=bands)
     ones = torch.ones(1, 1, 1, 72, dtype=torch.float64)

@@ -363,6 +363,18 @@ def test_a_configuration_is_opened(watched: Watched, tmp_path: Path) -> None:
     )
 
 
+def test_a_model_that_does_not_rotate_says_so(watched: Watched, tmp_path: Path) -> None:
+    config = {"model_type": "bloom", "n_layer": 24, "n_head": 16, "hidden_size": 1024}
+    (tmp_path / "bloom.json").write_text(json.dumps(config))
+    page = watched.go("#stretch")
+    assert page.locator(".card:visible").count() == 3
+    page.set_input_files("#model-file", tmp_path / "bloom.json")
+    watched.until("document.querySelector('.reading').textContent.startsWith('No layer of bloom.json rotates')")
+    assert page.locator(".card:visible").count() == 0
+    page.select_option("#c-model", "Llama 2 7B")
+    assert page.locator(".card:visible").count() == 3
+
+
 def test_a_file_is_dropped(watched: Watched) -> None:
     page = watched.go("#stretch")
     page.evaluate(

@@ -26,6 +26,8 @@ export class Chart {
       rows: () => rows(this.spec),
     });
     this.refresh = refresh;
+    this.node = node;
+    this.hide();
     host.append(node);
     this.watch = new ResizeObserver(() => {
       const width = this.plot.clientWidth;
@@ -34,9 +36,15 @@ export class Chart {
     this.watch.observe(this.plot);
   }
 
+  /** There is nothing to show, now or yet. */
+  hide() {
+    this.node.hidden = true;
+  }
+
   /** Show a picture; the chart is made anew only where its lines or axes are others. */
   draw(spec) {
     this.spec = spec;
+    this.node.hidden = false;
     this.plot.setAttribute("aria-label", `${spec.title}. ${spec.reading ?? ""}`);
     this.title.textContent = spec.title;
     const data = [spec.xs, ...spec.series.map((s) => s.ys)];

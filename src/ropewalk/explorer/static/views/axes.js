@@ -101,7 +101,7 @@ export default {
       "画像のトークンには高さと幅という位置がある。そこで、ペアごとに、どの軸の位置で回すかを決めておく。単語はどの軸でも同じ番号なので、これまでと変わらない。図は一つのパッチと全パッチのスコアである。どの方向にどこまで見えるかは、軸に割り当てられたペアで決まる。",
     ),
   defaults: { scheme: "interleaved", rows: 12, cols: 16, row: 4, col: 5, before: 6 },
-  controls: ({ rows, cols }) => [
+  controls: ({ scheme, rows, cols }) => [
     {
       name: "scheme",
       kind: "select",
@@ -126,7 +126,9 @@ export default {
       label: say("column of the query", "クエリの列"),
       show: (x) => Math.min(x, cols - 1),
     },
-    { name: "before", kind: "range", min: 0, max: 40, label: say("words before the image", "画像の前の単語数") },
+    ...(SCHEMES[scheme]?.each
+      ? [] // a vision tower sees no words
+      : [{ name: "before", kind: "range", min: 0, max: 40, label: say("words before the image", "画像の前の単語数") }]),
   ],
   mount(host, { seen, refill }) {
     host.classList.add("two");
@@ -150,7 +152,9 @@ export default {
     watch.observe(pairs.node);
     return {
       update(values) {
-        const { rows, cols, before } = values,
+        const { rows, cols } = values,
+          alone = SCHEMES[values.scheme].each,
+          before = alone ? 0 : values.before,
           row = Math.min(values.row, rows - 1),
           col = Math.min(values.col, cols - 1);
         if (size && size !== `${rows} ${cols}`) refill(); // the sliders of the query end where the image does
@@ -175,27 +179,29 @@ export default {
           high: 2 * f.length,
           dots: [[row, col]],
           x: {
-            label: say("W: column + words before", "W：列 ＋ 前の単語数"),
+            label: alone ? say("W: column", "W：列") : say("W: column + words before", "W：列 ＋ 前の単語数"),
             names: Array.from({ length: cols }, (_, c) => c + before),
             ticks: every(cols).map((c) => [c, c + before]),
           },
           y: {
-            label: say("H: row + words before", "H：行 ＋ 前の単語数"),
+            label: alone ? say("H: row", "H：行") : say("H: row + words before", "H：行 ＋ 前の単語数"),
             names: Array.from({ length: rows }, (_, r) => r + before),
             ticks: every(rows).map((r) => [r, r + before]),
           },
         });
-        const all = positions(before, rows, cols, 8);
+        const all = positions(before, rows, cols, alone ? 0 : 8);
         line.draw({
           name: "positions",
-          title: say(
-            "Positions along the text: words, the image row by row, words",
-            "テキストに沿った位置：単語、画像（一行ずつ）、単語",
-          ),
+          title: alone
+            ? say("Positions of the patches, row by row", "パッチの位置（一行ずつ）")
+            : say(
+                "Positions along the text: words, the image row by row, words",
+                "テキストに沿った位置：単語、画像（一行ずつ）、単語",
+              ),
           x: { label: say("token", "トークン"), min: 0, max: all.length - 1 },
           y: { label: say("position", "位置") },
           xs: all.map((_, n) => n),
-          series: ["T", "H", "W"].map((a) => ({
+          series: (alone ? ["H", "W"] : ["T", "H", "W"]).map((a) => ({
             label: `${a}: ${NAMES[a]()}`,
             color: AXES[a],
             dash: DASH[a],
@@ -204,9 +210,19 @@ export default {
         });
         const along = (dr, dc) => score(scheme, f, { T: 0, H: dr, W: dc });
         seen.pictures.axes = { axes: scheme.axes, frequencies: Array.from(f), cells, positions: all };
-        return say(
-          `Four patches down the score is ${fixed(along(4, 0), 2)}, four to the right ${fixed(along(0, 4), 2)}, of ${2 * f.length} at the patch itself. The image takes ${rows * cols} tokens but only ${Math.max(rows, cols)} positions; an ordinary text would have used ${number(rows * cols)}.`,
-          `四つ下のパッチのスコアは ${fixed(along(4, 0), 2)}、四つ右は ${fixed(along(0, 4), 2)}。自分自身とは ${2 * f.length}。画像は ${rows * cols} トークンだが、使う位置は ${Math.max(rows, cols)} だけで済む。ふつうのテキストなら ${number(rows * cols)} 使う。`,
+        const [down, right] = [fixed(along(4, 0), 2), fixed(along(0, 4), 2)];
+        const near = say(
+          `Four patches down the score is ${down}, four to the right ${right}, of ${2 * f.length} at the patch itself.`,
+          `四つ下のパッチのスコアは ${down}、四つ右は ${right}。自分自身とは ${2 * f.length}。`,
+        );
+        if (alone) return near;
+        const [tokens, used] = [number(rows * cols), Math.max(rows, cols)];
+        return (
+          near +
+          say(
+            ` The image takes ${tokens} tokens but only ${used} positions; as many words would take ${tokens}.`,
+            `画像は ${tokens} トークンだが、使う位置は ${used} だけで済む。同じ数の単語なら ${tokens} 使う。`,
+          )
         );
       },
       destroy: () => {

@@ -202,6 +202,7 @@ export default {
       role: "region",
       "aria-label": say("pairs by extension", "拡張ごとのペア"),
     });
+    fate.hidden = true;
     host.append(fate);
     const angles = new Chart(host, { height: 260 }),
       warnings = h("div");
@@ -239,16 +240,9 @@ export default {
             : h("p", {}, say("Nothing in particular.", "特にありません。")),
         );
         if (!layer) {
-          for (const c of [waves, angles])
-            c.draw({
-              name: "stretch",
-              title: say("No layer rotates", "回転する層はありません"),
-              x: { label: "" },
-              y: { label: "" },
-              xs: [0],
-              series: [],
-            });
-          replace(fate);
+          waves.hide();
+          angles.hide();
+          fate.hidden = true;
           return say(
             `No layer of ${found.name} rotates queries and keys.`,
             `${found.name} には、クエリとキーを回転する層がありません。`,
@@ -289,6 +283,7 @@ export default {
             label: `${y === trained ? say("trained", "学習時") : say("extended", "拡張後")} ${whole(y)}`,
           })),
         });
+        fate.hidden = false;
         replace(fate, table({ before, trained, shown }));
         const { pos } = values;
         angles.draw({
