@@ -241,7 +241,9 @@ def test_a_step_of_a_slider_takes_no_longer_than_a_frame(watched: Watched, recor
     """At 128 channels and 4096 distances, drawing included. The best of many: other people use this machine too."""
     for place, slider in (
         ("#distance?dim=128&enc=rope,alibi,sinusoidal&length=4000", "length"),
+        ("#distance?dim=128&vectors=random&length=4000", "length"),
         ("#waves?dim=128&rows=200", "base"),
+        ("#precision?dim=128", "pos"),
         ("#stretch?ext=own,linear,yarn,llama3", "factor"),
         ("#turn", "m"),
         ("#axes", "row"),

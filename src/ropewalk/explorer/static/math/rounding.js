@@ -1,41 +1,41 @@
-// Numbers as narrower formats hold them, and the angles that come of it.
+// Numbers as narrower formats hold them, and the angles that come of it. Bits are looked at through a second view of the
+// same memory; computers that run browsers have the low half of a number first.
 
-const bits = new DataView(new ArrayBuffer(4));
+const float32 = new Float32Array(1),
+  word = new Uint32Array(float32.buffer);
+const float64 = new Float64Array(1),
+  words = new Uint32Array(float64.buffer);
 
 /** The nearest bfloat16: eight bits of precision, ties to even. */
 export function bfloat16(x) {
-  bits.setFloat32(0, x);
-  const raw = bits.getUint32(0);
+  float32[0] = x;
+  const raw = word[0];
   if ((raw & 0x7f800000) === 0x7f800000) return Math.fround(x);
-  bits.setUint32(0, ((raw + 0x7fff + ((raw >>> 16) & 1)) & 0xffff0000) >>> 0);
-  return bits.getFloat32(0);
+  word[0] = (raw + 0x7fff + ((raw >>> 16) & 1)) & 0xffff0000;
+  return float32[0];
 }
 
-/** The nearest float16: eleven bits of precision, nothing above 65504. */
+/**
+ * The nearest float16: eleven bits of precision, ties to even, nothing above 65504.
+ * Added to 1.5·2⁴² times its own power of two (2⁻¹⁴ at least), a float64 has no room for the bits beyond the eleventh.
+ */
 export function float16(x) {
-  const size = Math.abs(x);
-  if (size === 0 || !Number.isFinite(x)) return x;
-  const step = 2 ** (Math.max(Math.floor(Math.log2(size)), -14) - 10),
-    near = size / step;
-  const low = Math.floor(near),
-    over = near - low;
-  const whole = over > 0.5 || (over === 0.5 && low % 2) ? low + 1 : low;
-  return whole * step > 65504 ? Math.sign(x) * Infinity : Math.sign(x) * whole * step;
+  float64[0] = x;
+  const exponent = words[1] & 0x7ff00000;
+  if (exponent === 0x7ff00000) return x;
+  words[1] = Math.max(exponent, 0x3f100000);
+  words[0] = 0;
+  const large = float64[0] * 1.5 * 2 ** 42,
+    near = x + large - large;
+  return Math.abs(near) > 65504 ? near * Infinity : near;
 }
 
 export const FORMATS = { float32: Math.fround, bfloat16, float16 };
 
-/** The angle of a position: position, frequency and their product each rounded to the format. */
-export const rounded = (round, position, frequency) => round(round(position) * round(frequency));
-
-/** How far that angle is from the true one, in radians; beyond the range of the format, infinite. */
-export const angleError = (round, position, frequency) =>
-  Math.abs(rounded(round, position, frequency) - position * frequency);
-
-/** How wrong cos or sin of it is, whichever is worse: never more than 2. */
-export function tableError(round, position, frequency) {
-  const wrong = rounded(round, position, frequency),
-    right = position * frequency;
-  if (!Number.isFinite(wrong)) return NaN;
-  return Math.max(Math.abs(Math.cos(wrong) - Math.cos(right)), Math.abs(Math.sin(wrong) - Math.sin(right)));
-}
+/**
+ * How far the angle of a position is from the true one, in radians, if position, frequency and their product are each
+ * rounded to a format; beyond its range, infinite.
+ * @param {number} narrow the frequency, rounded already: it is the same at every position.
+ */
+export const angleError = (round, position, frequency, narrow = round(frequency)) =>
+  Math.abs(round(round(position) * narrow) - position * frequency);

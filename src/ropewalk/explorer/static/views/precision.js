@@ -13,12 +13,15 @@ const NAMES = { float32: "float32", bfloat16: "bfloat16", float16: "float16" };
 /** Positions from 1 on, evenly spread over a logarithmic axis. */
 const spread = (last) => [...new Set(Array.from({ length: STEPS + 1 }, (_, n) => Math.round(last ** (n / STEPS))))];
 
-/** The largest error over all pairs at a position and a few before it: single positions may be exact by chance. */
-export function worst(round, position, f) {
+/**
+ * The largest error over all pairs at a position and a few before it: single positions may be exact by chance.
+ * @param {Float64Array} narrow the frequencies `f`, rounded.
+ */
+function worst(round, position, f, narrow) {
   let most = 0;
   for (const back of NEAR) {
     if (back >= position) break;
-    for (const w of f) most = Math.max(most, angleError(round, position - back, w));
+    for (let i = 0; i < f.length; i++) most = Math.max(most, angleError(round, position - back, f[i], narrow[i]));
   }
   return most;
 }
@@ -55,14 +58,15 @@ export default {
           positions = spread(last);
         const clean = (e) => (e > 0 && Number.isFinite(e) ? e : null),
           look = (n) => LINES[Object.keys(NAMES).indexOf(n)];
-        const curves = names.map((n) => positions.map((p) => clean(worst(FORMATS[n], p, f))));
+        const narrow = Object.fromEntries(names.map((n) => [n, f.map((w) => FORMATS[n](w))]));
+        const curves = names.map((n) => positions.map((p) => clean(worst(FORMATS[n], p, f, narrow[n]))));
         const y = {
           label: say("error of the angle, in radians", "角度の誤差（ラジアン）"),
           log: true,
           min: 1e-9,
           max: 1e5,
         };
-        const near = names.map((n) => Array.from(f, (w) => clean(worst(FORMATS[n], pos, [w]))));
+        const near = names.map((n) => Array.from(f, (w, i) => clean(worst(FORMATS[n], pos, [w], [narrow[n][i]]))));
         along.draw({
           name: "precision",
           title: say("Largest error over all pairs, by position", "全ペアで最大の誤差（位置ごと）"),
@@ -85,7 +89,7 @@ export default {
           marks: [{ y: Math.PI, label: say("half a turn", "半回転") }],
         });
         const told = names.map((n) => {
-          const e = worst(FORMATS[n], pos, f);
+          const e = worst(FORMATS[n], pos, f, narrow[n]);
           return `${NAMES[n]} ${Number.isFinite(e) ? `${number(e, 3)} rad` : say("beyond its range", "表せる範囲の外")}`;
         });
         seen.pictures.precision = { positions, curves, names, near };
