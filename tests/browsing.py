@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -52,6 +53,26 @@ def serving(given: Sequence[Path] = (), **options: Any) -> Iterator[Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def small_gguf(**more: bytes) -> bytes:
+    """A small GGUF file by hand."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    numbers = {
+        "block_count": 2,
+        "context_length": 4096,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "rope.dimension_count": 16,
+    }
+    entries = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
+    entries += [text(f"llama.{name}") + struct.pack("<II", 4, value) for name, value in numbers.items()]
+    tensors = [text("rope_freqs.weight") + struct.pack("<IQIQ", 1, 8, 0, 0)] if more else []
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries)) + b"".join([*entries, *tensors])
+    return out + bytes(-len(out) % 32) + more.get("factors", b"")
 
 
 class Watched:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from browsing import serving
+from browsing import serving, small_gguf
 from ropewalk.cli import main
 from ropewalk.explorer import page
 from ropewalk.explorer.api import MOST_BYTES, Api, RefusedError, known
@@ -155,29 +155,9 @@ def test_a_configuration_is_read(server: Server) -> None:
     assert json.loads(body) == json.loads(json.dumps({**read(config).json(), "source": "file.json"}))
 
 
-def gguf(**more: bytes) -> bytes:
-    """A small GGUF file by hand."""
-
-    def text(value: str) -> bytes:
-        return struct.pack("<Q", len(value)) + value.encode()
-
-    numbers = {
-        "block_count": 2,
-        "context_length": 4096,
-        "embedding_length": 64,
-        "attention.head_count": 4,
-        "rope.dimension_count": 16,
-    }
-    entries = [text("general.architecture") + struct.pack("<I", 8) + text("llama")]
-    entries += [text(f"llama.{name}") + struct.pack("<II", 4, value) for name, value in numbers.items()]
-    tensors = [text("rope_freqs.weight") + struct.pack("<IQIQ", 1, 8, 0, 0)] if more else []
-    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries)) + b"".join([*entries, *tensors])
-    return out + bytes(-len(out) % 32) + more.get("factors", b"")
-
-
 def test_a_gguf_file_is_read_from_its_beginning(server: Server) -> None:
     factors = struct.pack("<8f", *[1.0] * 4, *[8.0] * 4)
-    whole = gguf(factors=factors) + bytes(1000)
+    whole = small_gguf(factors=factors) + bytes(1000)
     answer = ask(server, f"/api/inspect?name=m.gguf&size={len(whole) + 10**9}", method="POST", body=whole)
     assert answer[0] == 200
     [layer] = json.loads(answer[2])["layers"]

@@ -7,6 +7,7 @@ import io
 import json
 import re
 import statistics
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from browsing import Watched, browser, serving
+from browsing import Watched, browser, serving, small_gguf
 from ropewalk.explorer.export import write
 from ropewalk.explorer.models import KNOWN
 from ropewalk.readers import read
@@ -363,6 +364,18 @@ def test_a_configuration_is_opened(watched: Watched, tmp_path: Path) -> None:
     assert page.evaluate("ropewalk.pictures.stretch.before") == pytest.approx(
         [123456 ** (-2 * i / 128) for i in range(64)]
     )
+
+
+def test_a_gguf_file_larger_than_the_limit_is_read_from_its_beginning(watched: Watched, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(small_gguf(factors=struct.pack("<8f", *[1.0] * 4, *[8.0] * 4)))
+    with path.open("r+b") as file:
+        file.truncate(20 << 20)
+    page = watched.go("#stretch?ext=own")
+    page.set_input_files("#model-file", path)
+    watched.until("document.querySelector('.reading').textContent.startsWith('model.gguf')")
+    [shown] = page.evaluate("ropewalk.pictures.stretch.shown")
+    assert (shown["name"], shown["fates"]) == ("per-pair", ["kept"] * 4 + ["divided"] * 4)
 
 
 def test_a_model_that_does_not_rotate_says_so(watched: Watched, tmp_path: Path) -> None:
