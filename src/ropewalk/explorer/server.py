@@ -92,20 +92,15 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(lambda: self.server.api.inspect(body, asked.get("name", ""), asked.get("size", "")))
 
     def _from_here(self) -> bool:
-        port = self.server.server_address[1]
-        own = {f"{name}:{port}" for name in (HOST, "localhost")}
-        origin = self.headers.get("Origin")
+        own = {f"{name}:{self.server.server_address[1]}" for name in (HOST, "localhost")}
+        origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "none")
+        foreign = origin is not None and origin.removeprefix("http://") not in own
+        # another site may link to the page, but not take answers
+        taken = self.path.startswith("/api/") and site not in ("same-origin", "none")
         if self.headers.get("Host") not in own:
             self._refuse(403, "this server answers under its own name only")
-        elif origin is not None and origin.removeprefix("http://") not in own:
+        elif foreign or taken:
             self._refuse(403, "this server answers its own page only")
-        elif self.path.startswith("/api/") and self.headers.get("Sec-Fetch-Site", "none") not in (
-            "same-origin",
-            "none",
-        ):
-            self._refuse(
-                403, "this server answers its own page only"
-            )  # a page may be linked to, answers may not be taken
         else:
             return True
         return False
