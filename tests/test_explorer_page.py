@@ -563,7 +563,12 @@ def test_a_picture_tells_its_own_story(watched: Watched) -> None:
     root = ElementTree.fromstring(saved(page, "svg"))
     words = ["".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"Score against distance", "distance, in tokens", "score q·k", "RoPE", "ALiBi"} <= set(words)
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}polygon"))) == 2
+    bands = list(root.iter("{http://www.w3.org/2000/svg}polygon"))
+    assert len(bands) == 2
+    [box] = root.findall(".//{http://www.w3.org/2000/svg}clipPath/{http://www.w3.org/2000/svg}rect")
+    top, bottom = float(box.attrib["y"]), float(box.attrib["y"]) + float(box.attrib["height"])
+    for point in " ".join(band.attrib["points"] for band in bands).split():
+        assert top < float(point.split(",")[1]) < bottom, "the axis has room for the bands"
 
 
 # A page that stands alone

@@ -7,7 +7,7 @@
 import uPlot from "ropewalk/vendor/uPlot.esm.js";
 import { h, replace, svg } from "ropewalk/dom.js";
 import { frame } from "ropewalk/figure.js";
-import { draw, padded, ticks } from "ropewalk/lines.js";
+import { draw, height, padded, ticks } from "ropewalk/lines.js";
 import { GRID, INK } from "ropewalk/looks.js";
 import { number, say, tick } from "ropewalk/words.js";
 
@@ -70,11 +70,9 @@ export class Chart {
   }
 
   #options(spec) {
-    const scale = ({ log, min, max }) => ({
-      time: false,
-      distr: log ? 3 : 1,
-      range: min != null && max != null ? [min, max] : (_, low, high) => padded(low, high, log),
-    });
+    const scale = ({ log }, range) => ({ time: false, distr: log ? 3 : 1, range });
+    const { min, max } = spec.x;
+    const across = min != null && max != null ? [min, max] : (_, low, high) => padded(low, high, spec.x.log);
     const axis = ({ label, log }, size) => ({
       label,
       size,
@@ -92,7 +90,7 @@ export class Chart {
       height: this.height,
       legend: { show: false },
       cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-      scales: { x: scale(spec.x), y: scale(spec.y) },
+      scales: { x: scale(spec.x, across), y: scale(spec.y, () => height(this.spec)) },
       axes: [axis(spec.x, 34), axis(spec.y, 56)],
       series: [
         {},

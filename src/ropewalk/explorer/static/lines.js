@@ -42,11 +42,20 @@ export function ticks(low, high, log) {
   return out;
 }
 
-function span({ log, min, max }, values) {
+/** The ends of the vertical axis: as told, or so that all lines and their bands are seen. */
+export function height({ y: { log, min, max }, series }) {
   if (min != null && max != null) return [min, max];
-  const finite = values.filter((v) => v != null && Number.isFinite(v) && (!log || v > 0));
-  const low = finite.reduce((a, b) => Math.min(a, b), Infinity),
-    high = finite.reduce((a, b) => Math.max(a, b), -Infinity);
+  let low = Infinity,
+    high = -Infinity;
+  for (const one of series) {
+    for (const values of [one.ys, one.low ?? [], one.high ?? []]) {
+      for (const v of values) {
+        if (v == null || !Number.isFinite(v) || (log && v <= 0)) continue;
+        low = Math.min(low, v);
+        high = Math.max(high, v);
+      }
+    }
+  }
   return low > high ? padded(null, null, log) : padded(low, high, log);
 }
 
@@ -61,10 +70,7 @@ export function draw(spec) {
     spec.x.min != null && spec.x.max != null
       ? [spec.x.min, spec.x.max]
       : [xs.find((x) => !spec.x.log || x > 0), xs.at(-1)];
-  const [y0, y1] = span(
-    spec.y,
-    spec.series.flatMap((s) => [...Array.from(s.ys), ...Array.from(s.low ?? []), ...Array.from(s.high ?? [])]),
-  );
+  const [y0, y1] = height(spec);
   const place = (v, low, high, log) => (log ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low || 1));
   const px = (x) => BOX.left + inside.w * place(x, x0, x1, spec.x.log);
   const py = (y) => BOX.top + inside.h * (1 - place(y, y0, y1, spec.y.log));
