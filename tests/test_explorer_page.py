@@ -288,6 +288,25 @@ def test_an_address_restores_the_view(watched: Watched, opened: Any, home: str) 
     assert page.evaluate("ropewalk.values") == values
 
 
+def test_a_link_followed_at_once_is_not_overtaken_by_the_address_of_the_view_that_is_left(watched: Watched) -> None:
+    """The address is written a little later; if that moment falls between a click and its event, the click wins."""
+    page = watched.go("#distance")
+    page.evaluate(
+        """() => {
+            const later = setTimeout;
+            let held = null;
+            globalThis.setTimeout = (work, ms) => (ms === 150 ? (held = work) && 0 : later(work, ms));
+            document.querySelector("#c-length").dispatchEvent(new Event("input"));
+            location.hash = "#waves";
+            held();
+            globalThis.setTimeout = later;
+        }"""
+    )
+    watched.until("ropewalk.view === 'waves'")
+    page.wait_for_timeout(300)
+    assert page.evaluate("[ropewalk.view, location.hash.split('?')[0]]") == ["waves", "#waves"]
+
+
 @pytest.mark.parametrize(
     "place",
     [

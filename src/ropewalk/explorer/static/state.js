@@ -34,7 +34,11 @@ let waiting = 0;
 /** Write the address without a new entry in the history; not at every step of a slider, which browsers limit. */
 export function write(hash) {
   clearTimeout(waiting);
-  waiting = setTimeout(() => history.replaceState(null, "", hash), 150);
+  const before = location.hash;
+  waiting = setTimeout(() => {
+    // a link may have been followed meanwhile, of which the event is still to come: then this is the old view's address
+    if (location.hash === before) history.replaceState(null, "", hash);
+  }, 150);
 }
 
 /** Nothing more to write: the address has changed by itself. */
