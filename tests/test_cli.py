@@ -637,9 +637,13 @@ def test_every_example_runs(example: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert program_name == "ropewalk"
     (tmp_path / "examples").symlink_to(EXAMPLE_FILES)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ropewalk.explorer.server.Server.serve_forever", lambda self: None)  # it would go on for ever
+    monkeypatch.setattr("webbrowser.open", lambda address: None)
     assert run(*args).stdout
     files = {p.name for p in tmp_path.iterdir()} - {"examples"}
-    written = re.findall(r"(?:--plot|--output) (\S+)", example) or (["ropewalk-demo.html"] if "demo" in example else [])
+    written = re.findall(r"(?:--plot|--output|--export) (\S+)", example) or (
+        ["ropewalk-demo.html"] if "demo" in example else []
+    )
     assert files == set(written)
     assert not target or target.endswith(".bib")
 

@@ -189,7 +189,7 @@ def test_the_reference_has_every_encoding_in_order(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["encodings", "claims", "lab", "parallel", "reading", "extending", "transformers"]
+    "name", ["encodings", "claims", "explorer", "extending", "lab", "parallel", "reading", "transformers"]
 )
 def test_both_languages_of_a_document_have_the_same_structure(name: str) -> None:
     assert blocks(f"docs/{name}.md") == blocks(f"docs/{name}.ja.md")

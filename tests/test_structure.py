@@ -94,6 +94,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
         "spectra",
     },
     "demo": {"encodings", "measure", "page", "plots", "positions", "protocol"},
+    "explorer": {"readers"},
     "cli": ANYTHING,
     "__main__": {"cli"},
 }
@@ -103,7 +104,7 @@ MAY_BE_IMPORTED_BY = {
     "click": {"cli"},
     "rich": {"cli"},
     "matplotlib": {"plots", "demo", "cli"},
-    "fontTools": {"page", "plots"},
+    "fontTools": {"explorer", "page", "plots"},
     "gguf": {"lab"},
     "safetensors": {"lab"},
     "tokenizers": {"lab"},

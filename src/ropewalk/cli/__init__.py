@@ -12,6 +12,7 @@ from ropewalk.cli import (
     decay,
     demo,
     doctor,
+    explore,
     export,
     extend,
     inspect,
@@ -61,7 +62,7 @@ def main(ctx: click.Context) -> None:
 
 # in a newcomer's order
 COMMANDS = (
-    *(demo, compare, decay, order, inspect, extend, export, listing, show),
+    *(demo, compare, decay, order, explore, inspect, extend, export, listing, show),
     *(train, lab, corpus, bench, cite, doctor),
 )
 for _module in COMMANDS:

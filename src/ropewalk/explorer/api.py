@@ -1,0 +1,144 @@
+"""What the page asks of Python: models read from configurations and GGUF files, and results of the lab."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.explorer.models import KNOWN
+
+if TYPE_CHECKING:
+    from ropewalk.plans import RotaryPlan
+
+MOST_BYTES = 16 << 20
+"""Of a file that is handed in, or of a result that is shown."""
+
+
+class RefusedError(Exception):
+    """An answer that is none: a status of HTTP, and one line that says why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(" ".join(why.split())[:600])
+        self.status = status
+
+
+class Api:
+    """Answers about the models that are known here, and about the files that were given; never about other paths.
+
+    Args:
+        given: configurations, folders or GGUF files of models, JSON files of results, and folders of studies, sorted
+            out by what they hold.
+    """
+
+    def __init__(self, given: Sequence[Path] = ()) -> None:
+        self.models = [path for path in given if not _is_result(path) and not _is_study(path)]
+        self.results = [path for path in given if _is_result(path) or _is_study(path)]
+
+    def get(self, name: str) -> Any:
+        """`models` or `results`.
+
+        Raises:
+            RefusedError: another name, or a given file that can no longer be read.
+        """
+        if name == "models":
+            return [*(self._given(path) for path in self.models), *known()]
+        if name == "results":
+            files = [file for path in self.results for file in (_of_study(path) if _is_study(path) else [path])]
+            return [{"name": _name(file), "result": _load(file)} for file in files]
+        raise RefusedError(404, "there is no such answer")
+
+    def inspect(self, body: bytes, name: str, size: str = "") -> Any:
+        """Read a configuration or the beginning of a GGUF file.
+
+        Args:
+            body: the file, or as much of it as was sent.
+            name: what the user calls it; used in messages only.
+            size: of the whole file in bytes, as text.
+
+        Raises:
+            RefusedError: it cannot be read.
+        """
+        from ropewalk.readers import read
+
+        suffix = ".gguf" if body[:4] == b"GGUF" else ".json"
+        with tempfile.TemporaryDirectory(prefix="ropewalk-") as folder:
+            path = Path(folder) / f"file{suffix}"
+            path.write_bytes(body)
+            try:
+                plan = read(path)
+            except (ValueError, ArithmeticError) as error:
+                why = str(error).replace(str(path), _printable(name) or "the file")
+                if size.isdecimal() and int(size) > len(body) and "ends" in why:
+                    why = (
+                        f"{_printable(name)}: the first {len(body)} bytes, which the page sends, are not enough; "
+                        "give the file to the command instead: ropewalk explore FILE"
+                    )
+                raise RefusedError(422, why) from error
+        return _document(plan)
+
+    def _given(self, path: Path) -> dict[str, Any]:
+        from ropewalk.readers import read
+
+        try:
+            return {"name": path.name, "plan": _document(read(path))}
+        except (ValueError, ArithmeticError) as error:
+            raise RefusedError(422, str(error)) from error
+
+
+def known() -> list[dict[str, Any]]:
+    """The models that ropewalk brings along, read like any other."""
+    from ropewalk.readers import read
+
+    return [{"name": name, "plan": _document(read(config))} for name, config in KNOWN.items()]
+
+
+def _document(plan: RotaryPlan) -> dict[str, Any]:
+    """`ropewalk.inspect/1`, without what the page computes itself."""
+    try:
+        document = plan.json()
+    except (ValueError, ArithmeticError) as error:
+        raise RefusedError(422, str(error)) from error
+    if not any(layer["inv_freq"] for layer in document["layers"]):
+        document["layers"] = document["layers"][:1]
+    return document
+
+
+def _is_result(path: Path) -> bool:
+    """A JSON file that ropewalk wrote, other than what `inspect` wrote."""
+    if not path.is_file() or path.suffix.lower() != ".json" or path.stat().st_size > MOST_BYTES:
+        return False
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8")).get("schema", "")
+    except (ValueError, AttributeError, OSError):
+        return False
+    return isinstance(schema, str) and schema.startswith("ropewalk.")
+
+
+def _is_study(path: Path) -> bool:
+    return (path / "study.json").is_file()
+
+
+def _of_study(folder: Path) -> list[Path]:
+    """What its runs have found so far; runs that only tuned the learning rate are not for comparison."""
+    found = sorted((folder / "runs").glob("*/result.json"))
+    return [path for path in found if not re.search(r"-tune-[0-9a-f]+$", path.parent.name)]
+
+
+def _name(path: Path) -> str:
+    """A run of a study by its folder, which ends with a hash; another file by its own name."""
+    return re.sub(r"-[0-9a-f]{8}$", "", path.parent.name) if path.name == "result.json" else path.name
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+    except (OSError, ValueError) as error:
+        raise RefusedError(422, f"{path.name} cannot be read: {error}") from error
+
+
+def _printable(name: str) -> str:
+    return "".join(c for c in name if c.isprintable())[:80]
