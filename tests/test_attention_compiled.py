@@ -70,12 +70,15 @@ def test_one_graph_for_all_lengths_equals_the_reference_and_builds_no_matrix(
     assert not {"aten.bmm.default", "aten.le.Tensor"} & graphs.operators  # neither scores nor masks are built
 
 
-def test_positions_made_within_the_graph_and_chunks_of_them() -> None:
-    t5 = T
-
+@pytest.mark.parametrize(
+    ("encoding", "options"), [(T, {"window": 6}), (RoPE(8), {}), (RoPE(8), {"window": 6})], ids=["t5", "rope", "window"]
+)
+def test_positions_made_within_the_graph_and_chunks_of_them(
+    encoding: PositionalEncoding, options: dict[str, Any]
+) -> None:
     def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         whole = Positions.arange(k.shape[2], offset=3)
-        return attend(q, k, v, t5, whole[4:], key_positions=whole, window=6)
+        return attend(q, k, v, encoding, whole[4:], key_positions=whole, **options)
 
     torch._dynamo.reset()
     graphs = Graphs()
@@ -83,7 +86,7 @@ def test_positions_made_within_the_graph_and_chunks_of_them() -> None:
     for n in (12, 20):
         q, k, v = inputs(n - 4, n)
         at = Positions.arange(n, offset=3)
-        expected = attend(q, k, v, t5, at[4:], key_positions=at, window=6, impl="reference")
+        expected = attend(q, k, v, encoding, at[4:], key_positions=at, impl="reference", **options)
         close(compiled(q, k, v), expected, torch.float32)
     assert "ropewalk.banded.default" in graphs.operators
 
@@ -150,3 +153,5 @@ def test_the_operator_is_what_pytorch_expects_of_one(how: tuple[Any, ...]) -> No
     low, high = 1 - offset - 6, 0 if causal else 7 - offset
     values = torch.randn(1 if causal else 4, high - low + 1, requires_grad=True)
     torch.library.opcheck(torch.ops.ropewalk.banded, (q, k, v, values, *how, 0.5, 4))
+    given = [t.detach() for t in (q, k, v, values)]
+    torch.library.opcheck(torch.ops.ropewalk.banded_backward, (torch.randn(2, 4, 6, 5), *given, *how, 0.5, 4, True))

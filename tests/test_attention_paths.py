@@ -223,18 +223,6 @@ def test_flex_attention_compiled() -> None:
             close(found, attend(q, k, v, encoding, range(n), window=50, impl="reference"), torch.float32)
 
 
-def test_flex_attention_says_when_pytorch_will_compile_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._dynamo.exc import FailOnRecompileLimitHit
-
-    def full(*inputs: Any, **options: Any) -> Tensor:
-        raise FailOnRecompileLimitHit("recompile_limit reached")
-
-    monkeypatch.setattr(flex, "_kernel", lambda device: full)
-    q = torch.randn(1, 2, 9, 8)
-    with torch.no_grad(), pytest.raises(RuntimeError, match=r"give a higher .*recompile_limit, or take impl='auto'"):
-        attend(q, q, q, RoPE(8), range(9), impl="flex")
-
-
 def test_a_compiled_kernel_still_refuses_what_the_hook_refuses() -> None:
     q = torch.randn(1, 2, 9, 8)
     with torch.no_grad(), pytest.raises(ValueError, match="distance 8 is beyond this table"):
@@ -324,6 +312,23 @@ def test_a_bias_of_ones_own_goes_through_the_strip() -> None:
             ):
                 close(one, other, torch.float32)
         Wave.silent = True
+
+
+def test_sandwich_is_a_bias_of_ones_own() -> None:
+    """Chi et al. (2212.10356): the product of two sinusoidal embeddings, which depends on the distance only."""
+
+    class Sandwich(PositionalEncoding):
+        def bias(self, h, i, j):
+            rates = 10_000 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
+            return ((j - i)[..., None] * rates).cos().sum(-1) / (h + 1)
+
+    q, k, v = torch.randn(3, 1, 2, 30, 8, dtype=torch.float64)
+    angles = torch.arange(30.0, dtype=torch.float64)[:, None] * 10_000 ** (-torch.arange(0, 16, 2) / 16.0)
+    table = torch.cat((angles.sin(), angles.cos()), 1)
+    s = q @ k.mT / math.sqrt(8) + table @ table.T / torch.tensor([1.0, 2.0])[:, None, None]
+    expected = s.masked_fill(torch.ones(30, 30).triu(1).bool(), -torch.inf).softmax(-1) @ v
+    assert explain(Sandwich(), q, k, v, range(30)).impl == "strip"
+    torch.testing.assert_close(attend(q, k, v, Sandwich(), range(30)), expected, rtol=0, atol=1e-6)
 
 
 def test_segments_are_the_runs_that_see_only_themselves() -> None:

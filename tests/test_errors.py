@@ -44,7 +44,7 @@ from ropewalk import (
     rotate_pair_,
     rotate_to_cache,
 )
-from ropewalk.attention import scores
+from ropewalk.attention import flex, scores
 from ropewalk.attention.ranks import agree
 from ropewalk.encodings import find
 from ropewalk.measure.compare import compare
@@ -110,6 +110,25 @@ def on_four_ranks(*splits: object, x: torch.Tensor = Q, k: object = None, group:
         return attend(split(q_axes), split(k_axes), split(v_axes), NoPE(), range(3), group=group)
     finally:
         dist.destroy_process_group()
+
+
+def derived_twice() -> None:
+    """A penalty on the gradient of a strip."""
+    q = Q.clone().requires_grad_()
+    (first,) = torch.autograd.grad(attend(q, Q, Q, ALiBi(4), range(3)).sum(), q, create_graph=True)
+    first.sum().backward()
+
+
+def compiled_too_often() -> None:
+    """FlexAttention for one length more than PyTorch compiles it."""
+    from torch._dynamo.exc import FailOnRecompileLimitHit
+
+    def full(*_: Any, **__: Any) -> None:
+        raise FailOnRecompileLimitHit("recompile_limit reached")
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(flex, "_kernel", lambda device: full)
+        attend(Q, Q, Q, NoPE(), range(3), impl="flex")
 
 
 Refusal = tuple[Callable[[], object], type[Exception], str]
@@ -306,6 +325,8 @@ REFUSALS: list[Refusal] = [
         "ALiBi takes one position a token, these .* 2 axes",
     ),
     (lambda: attend(Q, Q, Q, FIRE(4), range(3), causal=False), ValueError, "FIRE is .* causal .* bidirectional=True"),
+    (derived_twice, RuntimeError, "not gradients of gradients; impl='reference' has them"),
+    (compiled_too_often, RuntimeError, "give a higher .*recompile_limit, or take impl='auto'"),
     (lambda: attend(Q, Q, Q, NoPE(), range(3), block=0), ValueError, "block is a positive number of query rows, got 0"),
     (
         lambda: attend(Q, Q, Q, CoPE(8), range(3), prefix=2),

@@ -90,7 +90,9 @@ class Positions:
     def arange(cls, n: int, offset: int | Tensor = 0, *, device: torch.device | str | None = None) -> Positions:
         """`n` tokens in a row from `offset`, which is how many tokens came before (those in a cache, say).
 
-        A tensor `(B,)` of offsets gives every sample its own start, and positions of shape `(B, n)`.
+        A tensor `(B,)` of offsets gives every sample its own start, and positions of shape `(B, n)`. With an int the
+        result remembers that it lies in a row, by which `attend` goes in compiled graphs, which cannot look: there
+        change no ids in place.
 
         >>> Positions.arange(1, offset=torch.tensor([5, 3])).ids
         tensor([[5],

@@ -47,8 +47,9 @@ def attend(
     change nothing. Arithmetic is float32 (float64 for float64), rounded once to the dtype of `q`; on a GPU the fused
     kernels multiply in the dtype of `q`, see `explain`. A query that may look at nothing gives zeros.
 
-    Memory is linear in the number of tokens, in training too, unless a compiler traces the call. Gradients are of first
-    order; `impl="reference"` has those of any order.
+    Memory is linear in the number of tokens, in training too. A compiler that traces the call cannot look at positions:
+    there this holds for `Positions.arange`, without a prefix, and for encodings that leave scores alone or add a bias
+    of the distance. Gradients are of first order; `impl="reference"` has those of any order.
 
     Across ranks: give `group` where tokens are split and `encoding.of_heads(…)` where heads are, or distributed tensors
     (DTensor), `q`, `k` and `v` split alike by sample, head or token, with the positions of all their tokens; the result

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 
 class Shared:
@@ -66,9 +65,7 @@ class _Part(torch.autograd.Function):
         ctx.shape = whole.shape
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
-        if torch.is_grad_enabled():  # its own derivative is wanted, so it has to be handed on
-            return pad(grad, (0, 0, ctx.start, ctx.shape[2] - ctx.stop)), None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None, None]:
         if ctx.found.total is None:
             ctx.found.total = grad.new_zeros(ctx.shape)
         ctx.found.total[:, :, ctx.start : ctx.stop] += grad
