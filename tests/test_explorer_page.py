@@ -568,6 +568,38 @@ def test_the_csv_of_the_articles_curve(watched: Watched) -> None:
     assert page.locator("details tbody tr").count() == 51
 
 
+COLOURS = """(like) => {
+    const c = document.querySelector(".plot canvas");
+    const pen = new OffscreenCanvas(c.width, c.height).getContext("2d", { willReadFrequently: true });
+    pen.fillStyle = "#fff";
+    pen.fillRect(0, 0, c.width, c.height);
+    pen.drawImage(c, 0, 0);
+    const { data } = pen.getImageData(0, 0, c.width, c.height), rows = new Array(c.height).fill(0);
+    for (let i = 0; i < data.length; i += 4) {
+        const [low, high] = like, inside = [0, 1, 2].every((n) => data[i + n] >= low[n] && data[i + n] <= high[n]);
+        if (inside) rows[Math.floor(i / 4 / c.width)] += 1 / c.width;
+    }
+    return rows;
+}"""
+"""How much of each row of the first chart has a colour between two."""
+
+
+def test_zones_bands_and_marks_are_drawn_on_the_page_too(watched: Watched) -> None:
+    def rows(page: Any, low: list[int], high: list[int]) -> list[float]:
+        return [float(share) for share in page.evaluate(COLOURS, [low, high])]
+
+    divided, ink = ([0xCF] * 3, [0xCF] * 3), ([0] * 3, [0x98] * 3)
+    page = watched.go("#stretch?ext=own")
+    assert statistics.mean(rows(page, *divided)) > 0.1  # nearly half of the pairs
+    assert sum(share > 0.3 for share in rows(page, *ink)) >= 2  # dashed lines at the trained and the extended length
+    page.uncheck("#c-ext-own")
+    page.wait_for_timeout(50)
+    assert statistics.mean(rows(page, *divided)) < 1e-4
+    page = watched.go("#distance?vectors=random")
+    blue = rows(page, [0xA0, 0xB0, 0xD0], [0xE8, 0xF0, 0xFA])
+    assert sum(share > 0.5 for share in blue) > 20  # RoPE's colour, thinned, from one end to the other
+
+
 def test_a_spreadsheet_takes_no_word_for_a_formula(watched: Watched) -> None:
     page = watched.go('#order?text==1%2B1+a,"b')
     head, *rows = csv.reader(io.StringIO(saved(page, "csv").decode("utf-8-sig")))
