@@ -117,6 +117,23 @@ def test_ropewalk_is_installed_in_one_of_them_alone() -> None:
             uninstall(Way(name, made).model)
 
 
+def test_without_rotation_there_are_no_angles_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.llama import modeling_llama
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+    cell = Cell("prefill", "eager", "float32", 8, 1)
+    made = cells.model(cell)
+    calls = {name: Way(name, made).call(cell) for name in ("stock", "without")}
+    for turn in ("LlamaRotaryEmbedding.forward", "apply_rotary_pos_emb"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{modeling_llama.__name__}.{turn}", refuse)
+            calls["without"]()
+            with pytest.raises(NotImplementedError):
+                calls["stock"]()
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inside torch's compiler
 @pytest.mark.parametrize("part", run.PARTS)
 def test_compiled_contenders_are_one_graph_and_right(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
