@@ -83,6 +83,12 @@ def test_a_wrong_rotation_is_seen(part: str) -> None:
     assert stock.wanted.error((stock.call()[0].float(),)) == float("inf")
 
 
+def test_weights_alone_are_cast() -> None:
+    made = cells.model(Cell("decode", "eager", "bfloat16", 8, 1))
+    assert {weight.dtype for weight in made.parameters()} == {torch.bfloat16}
+    assert made.model.rotary_emb.inv_freq.dtype == torch.float32
+
+
 def test_the_reference_is_the_model_in_float64() -> None:
     """Of transformers' own code in float64 it differs by nothing but the angles, which are float32 there."""
     for part, length in (("prefill", 30), ("decode", 29)):
