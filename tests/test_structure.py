@@ -50,6 +50,17 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "plans": {"bands", "encodings", "extensions", "protocol", "rotation", "spectra", "temperature"},
     "inspection": {"angles", "extensions", "plans", "spectra"},
     "readers": {"bands", "extensions", "plans", "rotation", "spectra", "temperature", "encodings", "protocol"},
+    "hf": {
+        "angles",
+        "attention",
+        "extensions",
+        "plans",
+        "positions",
+        "protocol",
+        "readers",
+        "rotation",
+        "spectra",
+    },
     # what shows
     "plots": {
         "angles",
@@ -77,7 +88,7 @@ MAY_BE_IMPORTED_BY = {
     "matplotlib": {"plots", "demo", "cli"},
     "fontTools": {"page", "plots"},
     "numpy": {"measure", "plots", "demo", "cli"},
-    "transformers": {"benchmark"},
+    "transformers": {"benchmark", "hf"},
     "rotary_embedding_torch": {"benchmark"},
 }
 """Other packages that only these may import; torch may be imported by all but `language`, `version` and `__main__`."""

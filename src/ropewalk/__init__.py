@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ropewalk.version import __version__
 
 if TYPE_CHECKING:
+    from ropewalk import hf
     from ropewalk.angles import cos_sin
     from ropewalk.attention import attend, explain
     from ropewalk.bands import Bands
@@ -151,6 +152,7 @@ __all__ = [
     "explain",
     "from_config",
     "geometric",
+    "hf",
     "norm_rotate",
     "onnx_decompositions",
     "permute",
@@ -162,7 +164,13 @@ __all__ = [
 ]
 
 
+_MODULES = {"hf"}
+"""Parts that are used under their own name: `ropewalk.hf.install`."""
+
+
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"ropewalk.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"ropewalk.{_HOME[name]}"), name)
