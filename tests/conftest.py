@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the programs that tests start, too: every core has a test to run
+os.environ.setdefault("PYTHONHASHSEED", "0")  # so that processes which share the tests find them in the same order
 
 import pytest
 import torch
@@ -18,6 +23,20 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("stable")
+
+MOST_PROCESSES = 8
+"""Each imports torch and transformers, which takes memory."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A process for every core; but none where only files are named, since starting one takes seconds."""
+    if not any(Path(argument.split("::")[0]).is_dir() for argument in config.args):
+        return 0
+    try:
+        return min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    except AttributeError:  # not on macOS and Windows
+        return min(MOST_PROCESSES, os.cpu_count() or 1)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """What each rank of test_distributed.py does: a file of its own, so that a new process can import it."""
 
+import multiprocessing
 from datetime import timedelta
 from itertools import product
 
@@ -11,6 +12,21 @@ import ropewalk as rw
 
 BATCH, HEADS, KEY_HEADS, LENGTH, WIDTH = 4, 6, 5, 13, 16
 """On four ranks heads and tokens do not divide, and one rank holds no head."""
+
+
+def together(world, folder, job):
+    """Do a job on so many ranks, each a process.
+
+    Where that can be, all are forked off one server, which has imported what they need: new interpreters would spend
+    most of their time on that, and the first might wait too long for the last.
+    """
+    forks = "forkserver" in multiprocessing.get_all_start_methods()
+    if forks:
+        from multiprocessing.forkserver import set_forkserver_preload
+
+        set_forkserver_preload(["torch.distributed.tensor", "torch._dynamo", "ropewalk.attention", "pytest"])
+    method = "forkserver" if forks else "spawn"
+    torch.multiprocessing.start_processes(start, (world, str(folder / "meet"), job), world, start_method=method)
 
 
 def start(rank, world, meet, job):

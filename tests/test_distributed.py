@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 import torch.distributed as dist
 
 import ranks
@@ -19,7 +18,7 @@ needs_kernels = pytest.mark.skipif(
 @pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
 @pytest.mark.parametrize("world", [2, 4])
 def test_shares_equal_the_whole(world, tmp_path):
-    torch.multiprocessing.spawn(ranks.start, (world, str(tmp_path / "meet"), ranks.everything), nprocs=world)
+    ranks.together(world, tmp_path, ranks.everything)
 
 
 def test_turning_plain_tensors_loads_nothing_distributed():

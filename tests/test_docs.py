@@ -188,7 +188,7 @@ def test_the_reference_has_every_encoding_in_order(name: str) -> None:
     assert re.findall(r"^### (.*)$", reference, flags=re.M) == [cls.label for cls in ENCODINGS]
 
 
-@pytest.mark.parametrize("name", ["encodings", "claims", "parallel", "reading", "transformers"])
+@pytest.mark.parametrize("name", ["encodings", "claims", "parallel", "reading", "extending", "transformers"])
 def test_both_languages_of_a_document_have_the_same_structure(name: str) -> None:
     assert blocks(f"docs/{name}.md") == blocks(f"docs/{name}.ja.md")
     english, japanese = prose(f"docs/{name}.md"), prose(f"docs/{name}.ja.md")

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 import torch.distributed as dist
 
 import ranks
@@ -19,7 +18,7 @@ needs_distributed = pytest.mark.skipif(not dist.is_available(), reason="this tor
 @needs_distributed
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_together_equal_one_process(world, tmp_path):
-    torch.multiprocessing.spawn(ranks.start, (world, str(tmp_path / "meet"), ranks_attention.everything), nprocs=world)
+    ranks.together(world, tmp_path, ranks_attention.everything)
 
 
 @needs_distributed

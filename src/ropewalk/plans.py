@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ropewalk.extensions import Extension, YaRN
@@ -208,6 +208,16 @@ class RotaryPlan:
             ValueError: there is no such layer.
         """
         return self.plan_of(i).build(at_length=at_length, precision=precision)
+
+    def in_layout(self, layout: Layout) -> RotaryPlan:
+        """The same for weights that lie in this layout, which every rotating layer then has.
+
+        >>> plan = RotaryPlan("llama", (LayerPlan("rope", "", 8, 8, layout="half", base=1e4),))
+        >>> plan.in_layout("interleaved").layer(0).layout
+        'interleaved'
+        """
+        layers = (replace(layer, layout=layout) if layer.kind == "rope" else layer for layer in self.layers)
+        return replace(self, layers=tuple(layers))
 
     def layers_json(self, *, length: int | None = None) -> list[dict[str, Any]]:
         """The `layers` of `ropewalk.inspect/1`: one entry a group."""

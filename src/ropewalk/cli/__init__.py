@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ropewalk.cli import bench, cite, compare, decay, demo, doctor, inspect, listing, order, show
+from ropewalk.cli import bench, cite, compare, decay, demo, doctor, export, extend, inspect, listing, order, show
 from ropewalk.cli.base import Option, Program
 from ropewalk.cli.options import lang_option
 from ropewalk.version import __version__
@@ -43,7 +43,8 @@ def main(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _module in (demo, compare, decay, order, inspect, listing, show, bench, cite, doctor):  # a newcomer's order
+# in a newcomer's order
+for _module in (demo, compare, decay, order, inspect, extend, export, listing, show, bench, cite, doctor):
     main.add_command(_module.command)
 
 __all__ = ["main"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ropewalk.cli.base import Program
-from ropewalk.cli.bench import attention, rotation
+from ropewalk.cli.bench import attention, model, rotation
 from ropewalk.cli.options import lang_option
 
 
@@ -29,3 +29,4 @@ def command(ctx: click.Context) -> None:
 
 command.add_command(rotation.command)
 command.add_command(attention.command)
+command.add_command(model.command)

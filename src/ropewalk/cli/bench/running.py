@@ -289,7 +289,7 @@ def _print(out: Console, sheet: Sheet) -> None:
 
 def _mistake(row: dict[str, Any]) -> str:
     off = "NaN" if row["error"] is None else f"{row['error']:.1e}"
-    which = row.get("encoding") or row.get("layout", "")
+    which = row.get("encoding") or row.get("mode") or row.get("layout", "")
     what = f"{row['contender']} {which} ({row['part']}, {row['dtype']}, {row['length']:,})"
     return say(
         f"Wrong result, not timed: {what}: off by {off}, allowed {row['allowed']:.1e}",

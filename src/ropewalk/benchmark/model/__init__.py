@@ -1,0 +1,1 @@
+"""A whole model of transformers with its own rotation, with ours, and without any."""

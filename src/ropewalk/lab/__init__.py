@@ -1,0 +1,1 @@
+"""Experiments with models: real checkpoints, and small ones trained here."""
