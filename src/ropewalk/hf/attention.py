@@ -141,25 +141,42 @@ def _attend(
     # Positions of one's own serve where all keys are at hand; a cache holds earlier ones, of which they say nothing.
     own = position_ids if position_ids is not None and position_ids.shape[-1] == k.shape[2] == q.shape[2] else None
     own = None if own is None else own.reshape(-1, own.shape[-1])[: q.shape[0]] if own.dim() < 3 else None
+    if own is not None:
+        own = own.expand(max(len(own), len(given)), -1)
     if given.shape[2] == 1 and q.shape[2] > 1:
         at = given[:, 0, 0]
         valid = at != UNSEEN
-        at = at.clamp(min=0) if own is None else own.expand(len(at), -1)
-        if not dropout:
+        at = at.clamp(min=0)
+        if own is not None:
+            at, valid = own, valid.expand(len(own), -1)
+        if not dropout and (own is None or _in_order(own, valid)):
             keys = _positions(at, valid)
             return attend(
                 q, k, v, encoding, keys[len(keys) - q.shape[2] :], key_positions=keys, causal=True, scale=scale
             )
-        query_at = at[:, -q.shape[2] :]
-        rows = valid[:, -q.shape[2] :, None]  # of padding, which sees nothing
-        seen = (rows & valid[:, None] & (at[:, None] <= query_at[..., None]))[:, None]
-        return _masked(encoding, q, k, v, query_at, at, seen, scale, dropout, module.training)
+        rows, slots = valid[:, -q.shape[2] :, None], torch.arange(k.shape[2], device=q.device)
+        earlier = slots <= slots[-q.shape[2] :, None]  # in the sequence, whatever their positions
+        seen = (rows & valid[:, None] & earlier)[:, None]
+        return _masked(encoding, q, k, v, at[:, -q.shape[2] :], at, seen, scale, dropout, module.training)
     seen = given != UNSEEN
     query_at = (given.amax(-1) >> SHIFT).clamp(min=0)[:, 0]
     at = torch.where(seen, given & (2**SHIFT - 1), 0).amax(-2)[:, 0]
     if own is not None:
-        query_at = at = own.expand(len(at), -1)
+        query_at = at = own
     return _masked(encoding, q, k, v, query_at, at, seen, scale, dropout, module.training)
+
+
+def _in_order(own: Tensor, valid: Tensor) -> bool:
+    """Whether positions grow along the sequence, so that to see earlier positions is to see earlier tokens.
+
+    A graph that is traced cannot look: it takes them to, and stops when it runs if they do not.
+    """
+    so_far = own.masked_fill(~valid, -1).cummax(-1).values
+    grow = ((own[:, 1:] > so_far[:, :-1]) | ~valid[:, 1:]).all()
+    if torch.compiler.is_compiling():
+        torch._assert_async(grow, "position_ids that do not grow along the sequence are not served by a compiled model")
+        return True
+    return bool(grow)
 
 
 def _positions(at: Tensor, valid: Tensor) -> Positions:
