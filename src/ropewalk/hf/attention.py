@@ -25,6 +25,8 @@ UNSEEN = -1
 """In a mask: this query does not see this key."""
 SHIFT = 32
 """In a mask: a query's position, so many bits up, and a key's."""
+HELD = "_ropewalk_encoding"
+"""The attribute under which a model's modules hold what `install` gave them, so that a copy of a model uses its own."""
 _MEANT = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "head_mask")
 """What some models hand to attention, and an encoding here would leave out."""
 
@@ -82,20 +84,23 @@ def mask(
     return torch.where(seen, (query_at[:, None, :, None] << SHIFT) | at[:, None, None, :], UNSEEN)
 
 
-def attention_of(encoding: Encodings) -> Callable[..., tuple[Tensor, None]]:
-    """The function that computes attention with an encoding, as transformers calls it."""
+def attention_of(encoding: Encodings | None) -> Callable[..., tuple[Tensor, None]]:
+    """The function that computes attention with an encoding, as transformers calls it; None: with what modules hold."""
     made: dict[int, PositionalEncoding] = dict(enumerate(encoding)) if isinstance(encoding, Sequence) else {}
 
     def of_layer(module: nn.Module) -> PositionalEncoding:
-        if isinstance(encoding, PositionalEncoding):
-            return encoding
+        one = module.__dict__[HELD] if encoding is None else encoding
+        if isinstance(one, PositionalEncoding):
+            return one
         number = getattr(module, "layer_idx", None)
         if not isinstance(number, int):
             raise NotServedError(f"{type(module).__name__} does not know its number: give one encoding for all layers")
-        if number not in made and isinstance(encoding, Sequence):
-            raise ValueError(f"there are {len(encoding)} encodings, and this is layer {number}, counted from 0")
-        if number not in made and not isinstance(encoding, Sequence):
-            made[number] = encoding(number)
+        if isinstance(one, nn.ModuleList):
+            return one[number]  # type: ignore[return-value]  # it holds encodings alone
+        if number not in made and isinstance(one, Sequence):
+            raise ValueError(f"there are {len(one)} encodings, and this is layer {number}, counted from 0")
+        if number not in made and not isinstance(one, Sequence):
+            made[number] = one(number)
         return made[number]
 
     def attention(
@@ -117,7 +122,8 @@ def attention_of(encoding: Encodings) -> Callable[..., tuple[Tensor, None]]:
         out = _attend(module, one, query, key, value, attention_mask, scale, dropout, more.get("position_ids"))
         return out.transpose(1, 2).contiguous(), None
 
-    attention.ropewalk = True  # type: ignore[attr-defined]  # so that a second registration is known as ours
+    # So that a second registration of a name is known as ours.
+    attention.ropewalk = encoding is not None  # type: ignore[attr-defined]
     return attention
 
 
@@ -144,15 +150,15 @@ def _attend(
         valid = at != UNSEEN
         at = _prefer(own, at.clamp(min=0), valid)
         valid = valid.expand(at.shape)
-        if not dropout:
+        if not dropout and (own is None or _in_order(at, valid)):
             keys = _positions(at, valid)
             return attend(
                 q, k, v, encoding, keys[len(keys) - q.shape[2] :], key_positions=keys, causal=True, scale=scale
             )
-        query_at = at[:, -q.shape[2] :]
-        rows = valid[:, -q.shape[2] :, None]  # of padding, which sees nothing
-        seen = (rows & valid[:, None] & (at[:, None] <= query_at[..., None]))[:, None]
-        return _masked(encoding, q, k, v, query_at, at, seen, scale, dropout, module.training)
+        rows, slots = valid[:, -q.shape[2] :, None], torch.arange(k.shape[2], device=q.device)
+        earlier = slots <= slots[-q.shape[2] :, None]  # in the sequence, whatever their positions
+        seen = (rows & valid[:, None] & earlier)[:, None]
+        return _masked(encoding, q, k, v, at[:, -q.shape[2] :], at, seen, scale, dropout, module.training)
     seen = given != UNSEEN
     valid = seen.any(-2)[:, 0]
     query_at = _prefer(own, (given.amax(-1) >> SHIFT).clamp(min=0)[:, 0], valid)
@@ -170,6 +176,19 @@ def _own(position_ids: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 def _prefer(own: Tensor | None, at: Tensor, valid: Tensor) -> Tensor:
     """A model's own positions for rows without padding; where there is some, models count it along if nobody tells."""
     return at if own is None else torch.where(valid.all(-1, keepdim=True), own, at)
+
+
+def _in_order(at: Tensor, valid: Tensor) -> bool:
+    """Whether positions grow along the sequence, so that to see earlier positions is to see earlier tokens.
+
+    A graph that is traced cannot look: it takes them to, and stops when it runs if they do not.
+    """
+    so_far = at.masked_fill(~valid, -1).cummax(-1).values
+    grow = ((at[:, 1:] > so_far[:, :-1]) | ~valid[:, 1:]).all()
+    if torch.compiler.is_compiling():
+        torch._assert_async(grow, "position_ids that do not grow along the sequence are not served by a compiled model")
+        return True
+    return bool(grow)
 
 
 def _positions(at: Tensor, valid: Tensor) -> Positions:
