@@ -813,6 +813,42 @@ def test_sliding_windows_and_packed_texts_keep_their_masks() -> None:
         torch.testing.assert_close(both[:, 5:], alone, rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 1e-9])
+@pytest.mark.parametrize("positions", [[*range(5), *range(6)], [*range(10, -1, -1)], [*range(4), *[4] * 3, *range(5, 9)]])
+def test_positions_of_ones_own_show_no_token_that_is_to_come(positions: list[int], dropout: float) -> None:
+    """Who sees whom is the order of the sequence, as in the stock model; positions only say how far apart."""
+    own = torch.tensor([positions]).expand(2, -1)
+    model = llama(attention_dropout=dropout).train(dropout > 0)
+    changed = IDS.clone()
+    changed[:, 6] = 99
+    stock = logits(model, position_ids=own)
+    for more in ({}, {"attention_mask": torch.ones_like(IDS)}):
+        with hf.install(model, encoding=rw.RoPE(16), rotate=False):
+            torch.testing.assert_close(logits(model, position_ids=own, **more), stock, rtol=0, atol=2e-5)
+        with hf.install(model, encoding=rw.FIRE(4), rotate=False):
+            one, other = (logits(model, ids, position_ids=own, **more) for ids in (IDS, changed))
+            torch.testing.assert_close(one[:, :6], other[:, :6], rtol=0, atol=1e-6)
+
+
+def test_every_text_of_a_batch_has_positions_of_its_own() -> None:
+    model, own = llama(), torch.stack((torch.arange(11), torch.arange(11) * 3 + 2))
+    stock = logits(model, position_ids=own)
+    with hf.install(model, encoding=rw.RoPE(16), rotate=False):
+        torch.testing.assert_close(logits(model, position_ids=own), stock, rtol=0, atol=2e-5)
+
+
+def test_a_compiled_model_stops_at_positions_that_it_cannot_order() -> None:
+    model = llama()
+    with hf.install(model, encoding=rw.ALiBi(4), rotate=False):
+        wanted = logits(model)
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        own = torch.arange(11).expand(2, -1)
+        torch.testing.assert_close(logits(compiled, position_ids=own), wanted, rtol=0, atol=2e-5)
+        with pytest.raises(RuntimeError, match="do not grow along the sequence"):
+            logits(compiled, position_ids=own.flip(1))
+
+
 def test_learned_encodings_are_trained_saved_and_left_behind() -> None:
     model = llama()
     names = set(model.state_dict())

@@ -144,15 +144,15 @@ def _attend(
         valid = at != UNSEEN
         at = _prefer(own, at.clamp(min=0), valid)
         valid = valid.expand(at.shape)
-        if not dropout:
+        if not dropout and (own is None or _in_order(at, valid)):
             keys = _positions(at, valid)
             return attend(
                 q, k, v, encoding, keys[len(keys) - q.shape[2] :], key_positions=keys, causal=True, scale=scale
             )
-        query_at = at[:, -q.shape[2] :]
-        rows = valid[:, -q.shape[2] :, None]  # of padding, which sees nothing
-        seen = (rows & valid[:, None] & (at[:, None] <= query_at[..., None]))[:, None]
-        return _masked(encoding, q, k, v, query_at, at, seen, scale, dropout, module.training)
+        rows, slots = valid[:, -q.shape[2] :, None], torch.arange(k.shape[2], device=q.device)
+        earlier = slots <= slots[-q.shape[2] :, None]  # in the sequence, whatever their positions
+        seen = (rows & valid[:, None] & earlier)[:, None]
+        return _masked(encoding, q, k, v, at[:, -q.shape[2] :], at, seen, scale, dropout, module.training)
     seen = given != UNSEEN
     valid = seen.any(-2)[:, 0]
     query_at = _prefer(own, (given.amax(-1) >> SHIFT).clamp(min=0)[:, 0], valid)
@@ -170,6 +170,19 @@ def _own(position_ids: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 def _prefer(own: Tensor | None, at: Tensor, valid: Tensor) -> Tensor:
     """A model's own positions for rows without padding; where there is some, models count it along if nobody tells."""
     return at if own is None else torch.where(valid.all(-1, keepdim=True), own, at)
+
+
+def _in_order(at: Tensor, valid: Tensor) -> bool:
+    """Whether positions grow along the sequence, so that to see earlier positions is to see earlier tokens.
+
+    A graph that is traced cannot look: it takes them to, and stops when it runs if they do not.
+    """
+    so_far = at.masked_fill(~valid, -1).cummax(-1).values
+    grow = ((at[:, 1:] > so_far[:, :-1]) | ~valid[:, 1:]).all()
+    if torch.compiler.is_compiling():
+        torch._assert_async(grow, "position_ids that do not grow along the sequence are not served by a compiled model")
+        return True
+    return bool(grow)
 
 
 def _positions(at: Tensor, valid: Tensor) -> Positions:
