@@ -25,6 +25,8 @@ UNSEEN = -1
 """In a mask: this query does not see this key."""
 SHIFT = 32
 """In a mask: a query's position, so many bits up, and a key's."""
+HELD = "_ropewalk_encoding"
+"""The attribute under which modules of a model hold what `install` gave them, so that a copy of a model uses its own."""
 _MEANT = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "head_mask")
 """What some models hand to attention, and an encoding here would leave out."""
 
@@ -82,20 +84,23 @@ def mask(
     return torch.where(seen, (query_at[:, None, :, None] << SHIFT) | at[:, None, None, :], UNSEEN)
 
 
-def attention_of(encoding: Encodings) -> Callable[..., tuple[Tensor, None]]:
-    """The function that computes attention with an encoding, as transformers calls it."""
+def attention_of(encoding: Encodings | None) -> Callable[..., tuple[Tensor, None]]:
+    """The function that computes attention with an encoding, as transformers calls it; None: with what modules hold."""
     made: dict[int, PositionalEncoding] = dict(enumerate(encoding)) if isinstance(encoding, Sequence) else {}
 
     def of_layer(module: nn.Module) -> PositionalEncoding:
-        if isinstance(encoding, PositionalEncoding):
-            return encoding
+        one = module.__dict__[HELD] if encoding is None else encoding
+        if isinstance(one, PositionalEncoding):
+            return one
         number = getattr(module, "layer_idx", None)
         if not isinstance(number, int):
             raise NotServedError(f"{type(module).__name__} does not know its number: give one encoding for all layers")
-        if number not in made and isinstance(encoding, Sequence):
-            raise ValueError(f"there are {len(encoding)} encodings, and this is layer {number}, counted from 0")
-        if number not in made and not isinstance(encoding, Sequence):
-            made[number] = encoding(number)
+        if isinstance(one, nn.ModuleList):
+            return one[number]  # type: ignore[return-value]  # it holds encodings alone
+        if number not in made and isinstance(one, Sequence):
+            raise ValueError(f"there are {len(one)} encodings, and this is layer {number}, counted from 0")
+        if number not in made and not isinstance(one, Sequence):
+            made[number] = one(number)
         return made[number]
 
     def attention(
@@ -117,7 +122,8 @@ def attention_of(encoding: Encodings) -> Callable[..., tuple[Tensor, None]]:
         out = _attend(module, one, query, key, value, attention_mask, scale, dropout, more.get("position_ids"))
         return out.transpose(1, 2).contiguous(), None
 
-    attention.ropewalk = True  # type: ignore[attr-defined]  # so that a second registration is known as ours
+    # So that a second registration of a name is known as ours.
+    attention.ropewalk = encoding is not None  # type: ignore[attr-defined]
     return attention
 
 

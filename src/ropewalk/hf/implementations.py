@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,8 @@ from ropewalk.hf import needs
 from ropewalk.hf.attention import Encodings, attention_of, mask
 from ropewalk.protocol import PositionalEncoding
 
-_NUMBERS = itertools.count()
+INSTALLED = "ropewalk-installed"
+"""The implementation of every model with an encoding installed; it asks the model's modules for it."""
 
 
 def register_attention(name: str, encoding: Encodings) -> None:
@@ -39,7 +39,7 @@ def register_attention(name: str, encoding: Encodings) -> None:
     known = needs.transformers().AttentionInterface._global_mapping
     if not name.replace("-", "").replace("_", "").isalnum() or "flash" in name or name == "eager":
         raise ValueError(f"a name is letters, digits, - and _, without 'flash' in it, and not 'eager', got {name!r}")
-    if name in known and not hasattr(known[name], "ropewalk"):
+    if name == INSTALLED or (name in known and not _ours(known[name])):
         raise ValueError(f"transformers has an attention implementation {name!r} already; take another name")
     put(name, encoding)
 
@@ -52,9 +52,13 @@ def unregister_attention(name: str) -> None:
     """
     from transformers import AttentionInterface
 
-    if not hasattr(AttentionInterface._global_mapping.get(name), "ropewalk"):
+    if not _ours(AttentionInterface._global_mapping.get(name)):
         raise ValueError(f"{name!r} was not registered by register_attention")
     take_out(name)
+
+
+def _ours(function: Any) -> bool:
+    return getattr(function, "ropewalk", False) is True
 
 
 def put(name: str, encoding: Encodings) -> None:
@@ -74,9 +78,14 @@ def take_out(name: str) -> None:
         interface._global_mapping.pop(name, None)
 
 
-def fresh_name() -> str:
-    """A name that no other installation has."""
-    return f"ropewalk-{next(_NUMBERS)}"
+def installed() -> str:
+    """The name `INSTALLED`, which transformers knows from now on: a copy of a model may outlive the installation."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    if INSTALLED not in AttentionInterface._global_mapping:
+        AttentionInterface.register(INSTALLED, attention_of(None))
+        AttentionMaskInterface.register(INSTALLED, mask)
+    return INSTALLED
 
 
 def check(encoding: Any) -> None:

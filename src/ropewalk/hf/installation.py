@@ -11,7 +11,7 @@ from torch import nn
 
 from ropewalk.extensions import Extension
 from ropewalk.hf import implementations, needs
-from ropewalk.hf.attention import Encodings
+from ropewalk.hf.attention import HELD, Encodings
 from ropewalk.hf.frequencies import Wanted, replace_tables
 from ropewalk.hf.rebind import Patch, Rebinder, rebind
 from ropewalk.hf.rotations import Rotations
@@ -172,7 +172,7 @@ def _wanted(
     for what, given, kind in (("extension", extension, Extension), ("spectrum", spectrum, Spectrum)):
         if given is not None and not isinstance(given, kind):
             raise ValueError(
-                f"{what} is {'an Extension such as YaRN(…)' if extension else 'a Spectrum'}, got {given!r}"
+                f"{what} is {'an Extension such as YaRN(…)' if kind is Extension else 'a Spectrum'}, got {given!r}"
             )
     if extension is not None and extension.depends_on_length and at_length is None:
         raise ValueError(f"{type(extension).__name__} depends on the length of the text: give at_length=…")
@@ -225,30 +225,27 @@ def _inner(model: nn.Module) -> Any:
 
 
 def _put_encoding(model: nn.Module, encoding: Encodings, patch: Patch) -> nn.Module:
-    """Let attention use an encoding, by an implementation of its own under a name that only this model has."""
+    """Let attention use an encoding, by an implementation that asks the modules of this model for it."""
     inner = _inner(model)
     layers = inner.config.get_text_config().num_hidden_layers
     held: nn.Module
-    each: Encodings
     if isinstance(encoding, PositionalEncoding):
-        held, each = encoding, encoding
+        held = encoding
     else:
         each = list(encoding) if isinstance(encoding, Sequence) else [encoding(i) for i in range(layers)]
         implementations.check(each)
         if len(each) != layers:
             raise ValueError(f"this model has {layers} layers, and there are {len(each)} encodings")
         held = nn.ModuleList(each)
-    name = implementations.fresh_name()
-    implementations.put(name, each)
-    patch.finally_(lambda: implementations.take_out(name))
     # Models built from one configuration share it, so this one gets a copy, in all of its modules.
     memo: dict[int, Any] = {}
     config = copy.deepcopy(inner.config, memo)
-    config.get_text_config()._attn_implementation_internal = name
+    config.get_text_config()._attn_implementation_internal = implementations.installed()
     for module in inner.modules():
         own = module.__dict__.get("config")
         if id(own) in memo:
             patch.set(module, "config", memo[id(own)])
+            patch.set(module, HELD, held)
     patch.set(inner, ENCODING, held, among="_modules")
     first = next(inner.parameters(), None)
     if first is not None and first.device.type != "meta":

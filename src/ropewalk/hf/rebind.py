@@ -25,17 +25,12 @@ class Patch:
 
     def __init__(self) -> None:
         self._undo: list[tuple[nn.Module, str | None, str, Any]] = []
-        self._last: list[Callable[[], None]] = []
 
     def set(self, owner: nn.Module, name: str, value: Any, *, among: str | None = None) -> None:
         """Set an attribute of a module, past its `__setattr__`, or an entry of one of its dicts: `among="_modules"`."""
         into = _entries(owner, among)
         self._undo.append((owner, among, name, into.get(name, _ABSENT)))
         into[name] = value
-
-    def finally_(self, do: Callable[[], None]) -> None:
-        """Remember something else to do when all is put back."""
-        self._last.append(do)
 
     def undo(self) -> None:
         """Put everything back, the last first."""
@@ -45,8 +40,6 @@ class Patch:
                 _entries(owner, among).pop(name, None)
             else:
                 _entries(owner, among)[name] = before
-        while self._last:
-            self._last.pop()()
 
     def __len__(self) -> int:
         return len(self._undo)
@@ -56,7 +49,7 @@ class Patch:
         return list({id(owner): owner for owner, *_ in self._undo}.values())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Patch:
-        """For a copied model: what was there before in the copy. What only the original may undo stays with it."""
+        """For a copied model: what was there before in the copy."""
         made = Patch()
         made._undo = [
             (copy.deepcopy(owner, memo), among, name, before if before is _ABSENT else copy.deepcopy(before, memo))
