@@ -216,6 +216,25 @@ def test_a_copy_is_a_model_of_its_own() -> None:
         assert torch.equal(logits(model), wanted)
 
 
+@pytest.mark.parametrize("each", [False, True])
+def test_a_copy_uses_its_own_parameters_and_outlives_the_original(each: bool) -> None:
+    model = llama()
+    hf.install(model, encoding=(lambda layer: rw.T5(4, std=1.0)) if each else rw.T5(4, std=1.0))
+    other = copy.deepcopy(model)
+    wanted = logits(model)
+    for weight in other.ropewalk_encoding.parameters():
+        nn.init.normal_(weight, std=3.0)
+    assert torch.equal(logits(model), wanted)
+    changed = logits(other)
+    assert (changed - wanted).abs().max() > 1e-3
+    hf.uninstall(model)
+    assert torch.equal(logits(other), changed)
+    with pytest.raises(ValueError, match="already"):
+        hf.register_attention(other.config._attn_implementation, rw.ALiBi(4))
+    with pytest.raises(ValueError, match="was not registered"):
+        hf.unregister_attention(other.config._attn_implementation)
+
+
 def test_wrapped_methods_and_functions_in_attributes_are_reached() -> None:
     """As the package accelerate wraps `forward`, and as the package kernels makes modules of functions."""
     model = llama()
@@ -391,9 +410,23 @@ def values_scaled(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, v: Tensor | No
     return (q, k) if v is None else (q, k, v)
 
 
+def rows_if_told(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, position_ids: Any = None, unsqueeze_dim: int = 1
+) -> Any:
+    if position_ids is not None:
+        cos, sin = (torch.stack([rows[at] for rows, at in zip(t, position_ids, strict=True)]) for t in (cos, sin))
+    return plain()(q, k, cos, sin, unsqueeze_dim)
+
+
+def with_more(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Any:
+    return (*plain()(q, k, cos, sin, unsqueeze_dim), cos)
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [
+        (rows_if_told, "told position_ids it does something else"),
+        (with_more, "computes no rotation that is known"),
         (tiled, "computes no rotation that is known"),
         (scaled, "computes no rotation that is known"),
         (needy, "it wants pairs"),
@@ -683,6 +716,7 @@ class Strange(nn.Module):
         (llama, {"rotate": False}, "rotate=False is for another encoding"),
         (llama, {"extension": rw.Linear(2), "spectrum": rw.geometric(16)}, "give one"),
         (llama, {"extension": rw.geometric(16)}, "extension is an Extension such as YaRN"),
+        (llama, {"extension": ""}, "extension is an Extension such as YaRN"),
         (llama, {"spectrum": rw.Linear(2)}, "spectrum is a Spectrum"),
         (llama, {"at_length": 3}, "at_length=3 is for other frequencies"),
         (llama, {"extension": rw.DynamicNTK(2, 64)}, "give at_length"),
@@ -814,7 +848,9 @@ def test_sliding_windows_and_packed_texts_keep_their_masks() -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
-@pytest.mark.parametrize("positions", [[*range(5), *range(6)], [*range(10, -1, -1)], [*range(4), *[4] * 3, *range(5, 9)]])
+@pytest.mark.parametrize(
+    "positions", [[*range(5), *range(6)], [*range(10, -1, -1)], [*range(4), *[4] * 3, *range(5, 9)]]
+)
 def test_positions_of_ones_own_show_no_token_that_is_to_come(positions: list[int], dropout: float) -> None:
     """Who sees whom is the order of the sequence, as in the stock model; positions only say how far apart."""
     own = torch.tensor([positions]).expand(2, -1)

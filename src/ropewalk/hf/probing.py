@@ -139,7 +139,8 @@ def _matches(
     single = "k" not in trial.signature.roles
     results = (got,) if single else got
     wanted = [expected(x, cos, sin, s, unsqueeze) for x in ((q,) if single else (q, k))]
-    if not isinstance(results, tuple) or len(results) < len(wanted):
+    values = trial.signature.roles.get("v") in trial.signature.required
+    if not isinstance(results, tuple) or len(results) != len(wanted) + values:
         return False
     return all(
         isinstance(r, Tensor) and r.shape == w.shape and r.dtype == w.dtype and torch.allclose(r, w, atol=SLACK)
@@ -181,6 +182,11 @@ def _details(trial: Trial, s: Semantics) -> Semantics:
     elif s.heads == "given" and "k" in trial.signature.roles:
         fewer = replace(s, last_rows=True)
         s = fewer if _matches(trial, fewer, q[:, :, 2:], k, cos, sin) else s
+    if "position_ids" in trial.signature.roles and not trial.picks_rows:
+        order = torch.arange(TOKENS - 1, -1, -1).expand(BATCH, -1)
+        told: dict[str, Any] = {trial.signature.roles["position_ids"]: order}
+        if not _matches(trial, s, q, k, cos, sin, **told):
+            raise NotServedError("told position_ids it does something else, which is not known here")
     return replace(
         s,
         without_key=_without_key(trial, s, q, cos, sin),
