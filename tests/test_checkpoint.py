@@ -63,6 +63,15 @@ def test_a_folder_gives_the_logits_of_transformers(kind: str, tmp_path: Path) ->
     assert torch.allclose(ours, stock(path), atol=2e-5, rtol=2e-5)
 
 
+def test_a_window_that_is_not_stated_is_that_of_transformers(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", minversion="5.0", reason="the hf extra is not installed")
+    unsaid = config(model_type="mistral", architectures=["MistralForCausalLM"])
+    found = open_checkpoint(checkpoints.folder(tmp_path / "model", unsaid))
+    assert found.shape.window == transformers.MistralConfig.from_pretrained(found.path).sliding_window == 4096
+    none = open_checkpoint(checkpoints.folder(tmp_path / "none", {**unsaid, "sliding_window": None}))
+    assert none.shape.window is None
+
+
 def test_dynamic_is_what_transformers_computes_for_the_whole_text_at_once(tmp_path: Path) -> None:
     made = config(max_position_embeddings=16, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
     path = checkpoints.folder(tmp_path / "model", made)

@@ -473,6 +473,7 @@ def test_what_is_asked_wrongly_is_said_in_a_line(
         (2, (*plain, "--text", str(tmp_path / "short.txt")), "the text has 4 tokens, length 128 needs 129; --length 3"),
         (2, (*plain, "--length", "1"), "'1' is not a whole number, 2 or more"),
         (2, (*plain, "--needle"), "a prompt of 16 tokens has no room for the key"),
+        (2, (*plain, "--needle"), "the shortest prompts have an eighth of the length"),
         (2, ("extend", str(endless), "--text", str(book)), "does not state its trained length: give --length"),
         (2, (*plain, "--dtype", "int8"), "'int8' is not one of float32, bfloat16"),
         (2, (*plain, "--plot", "x.bmp"), "'x.bmp' does not end with one of"),
@@ -493,6 +494,19 @@ def test_what_is_asked_wrongly_is_said_in_a_line(
     for code, args, _ in cases[::6]:
         assert line(run(*args, "--lang", "ja", code=code)).startswith("エラー: ")
     assert not (tmp_path / "cache").exists() or not list((tmp_path / "cache").rglob("*.json"))
+
+
+@pytest.mark.parametrize("more", [(), ("--needle",)])
+def test_numbers_that_are_not_finite_are_said_in_a_line(more: tuple[str, ...], tiny: Path, tmp_path: Path) -> None:
+    save_file = pytest.importorskip("safetensors.torch", reason="the hf extra is not installed").save_file
+    model, tensors = checkpoints.folder(tmp_path / "model"), checkpoints.weights()
+    tensors["model.layers.0.self_attn.q_proj.weight"][0, 0] = torch.nan
+    save_file(tensors, model / "model.safetensors")
+    open_checkpoint(tiny).tokens().tokenizer.save(str(model / "tokenizer.json"))
+    args = ("--length", "1000", "--try", "none", "--results", str(tmp_path / "kept"), *more)
+    said = run("extend", str(model), *args, code=1).stderr
+    assert "Error: the model's numbers are not finite" in said
+    assert not list((tmp_path / "kept").iterdir())
 
 
 def test_what_is_not_installed_is_named_with_its_pip_line(

@@ -104,7 +104,10 @@ def tasks(setting: Setting, tokens: Tokens, *, seed: int = 0) -> list[Task]:
     """
     sizes, wanted = lengths(setting.length), hunts(tokens, setting.windows, seed=seed)
     for hunt in wanted:
-        hunt.check(min(sizes))
+        try:
+            hunt.check(min(sizes))
+        except ValueError as error:
+            raise ValueError(f"{error}; the shortest prompts have an eighth of the length") from None
     out = []
     for trial in setting.trials:
         alike: dict[str, list[int]] = {}

@@ -104,7 +104,7 @@ def seek(
     What prompts have in common is read once: the text before the key, and, for keys at one place, the shorter prompt.
 
     Raises:
-        ValueError: a length that leaves no room for the text.
+        ValueError: a length that leaves no room for the text; numbers that are not finite.
     """
     hunt.check(min(sizes))
     places: dict[int, list[tuple[int, float]]] = {}
@@ -164,4 +164,7 @@ class _Work:
                 given = torch.cat((hunt.asked[-1:], choice[:-1]))
                 logits = self.model.logits(self.model(given[None], caches=self.fork(asked))[0]).float()
                 scores.append(logits.log_softmax(-1).gather(1, choice[:, None]).sum())
-        return torch.stack(scores).softmax(0)
+        share = torch.stack(scores).softmax(0)
+        if not bool(share.isfinite().all()):
+            raise ValueError("the model's numbers are not finite: weights that are damaged?")
+        return share

@@ -29,7 +29,7 @@ def losses(model: Llama, ids: Tensor, *, chunk: int = CHUNK, step: Callable[[flo
         step: told after each chunk how much of the work it was; all chunks together are 1.
 
     Raises:
-        ValueError: fewer than two tokens.
+        ValueError: fewer than two tokens; a loss that is not a finite number.
     """
     if ids.dim() != 1 or len(ids) < 2:
         raise ValueError(f"losses need at least two tokens in a row, got shape {tuple(ids.shape)}")
@@ -45,7 +45,11 @@ def losses(model: Llama, ids: Tensor, *, chunk: int = CHUNK, step: Callable[[flo
                 out.append(cross_entropy(logits, wanted[first + at : first + at + len(logits)], reduction="none"))
             if step is not None:
                 step(share / sum(costs))
-    return torch.cat(out)
+    found = torch.cat(out)
+    if not bool(found.isfinite().all()):
+        first = int((~found.isfinite()).nonzero()[0])
+        raise ValueError(f"the model's numbers are not finite from position {first} on: weights that are damaged?")
+    return found
 
 
 def cost(model: Llama, first: int, last: int) -> float:

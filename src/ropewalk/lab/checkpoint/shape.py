@@ -73,7 +73,9 @@ def of_config(config: Mapping[str, Any], head_dim: int) -> Shape:
     for key, allowed in wants.items():
         if config.get(key) not in allowed:
             raise ValueError(f"{kind} with {key} = {config[key]!r:.60} is not run here, only with {allowed[0]!r}")
-    window = config.get("sliding_window") if kind == "mistral" else None
+    window = (
+        config.get("sliding_window", 4096) if kind == "mistral" else None
+    )  # what transformers takes if none is said
     heads = _needed(config, "num_attention_heads")
     return Shape(
         vocabulary=_needed(config, "vocab_size"),
