@@ -26,7 +26,7 @@ UNSEEN = -1
 SHIFT = 32
 """In a mask: a query's position, so many bits up, and a key's."""
 HELD = "_ropewalk_encoding"
-"""The attribute under which modules of a model hold what `install` gave them, so that a copy of a model uses its own."""
+"""The attribute under which a model's modules hold what `install` gave them, so that a copy of a model uses its own."""
 _MEANT = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "head_mask")
 """What some models hand to attention, and an encoding here would leave out."""
 
