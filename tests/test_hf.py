@@ -721,6 +721,8 @@ class Strange(nn.Module):
         (llama, {"at_length": 3}, "at_length=3 is for other frequencies"),
         (llama, {"extension": rw.DynamicNTK(2, 64)}, "give at_length"),
         (llama, {"encoding": rw.Sinusoidal(64)}, "acts on embeddings, before attention"),
+        (llama, {"encoding": rw.RoPE(16)}, "would turn them again: give rotate=False"),
+        (llama, {"encoding": [rw.ALiBi(4), rw.RoPE(16)]}, "would turn them again: give rotate=False"),
         (llama, {"encoding": rw.ALiBi}, "encoding is an encoding such as"),
         (llama, {"encoding": 3}, "encoding is an encoding such as"),
         (llama, {"encoding": [rw.ALiBi(4)]}, "has 2 layers, and there are 1 encodings"),

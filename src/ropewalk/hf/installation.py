@@ -135,6 +135,11 @@ def install(
             raise _nothing(model, rotations.left)
         if not rotate and rotations.left:
             raise _nothing(model, rotations.left)
+        held = None if encoding is None else _put_encoding(model, encoding, patch)
+        if rotate and touched and held is not None and _turns(held):
+            raise ValueError(
+                "this model turns queries and keys itself, and the encoding would turn them again: give rotate=False"
+            )
         frequencies: dict[str, str] = {}
         left = dict(rotations.left)
         if wanted is not None:
@@ -142,7 +147,6 @@ def install(
             if not frequencies:
                 raise _no_frequencies(model, more)
             left.update(more)
-        held = None if encoding is None else _put_encoding(model, encoding, patch)
         count = len(patch.modules())
         made = Installation(model, rotations.replaced, frequencies, left, held, count, patch)
         patch.set(model, MARK, made)
@@ -222,6 +226,12 @@ def _check_attention(model: nn.Module) -> None:
 def _inner(model: nn.Module) -> Any:
     """The outermost part that is transformers' own."""
     return next(m for m in model.modules() if isinstance(m, needs.transformers().PreTrainedModel))
+
+
+def _turns(held: nn.Module) -> bool:
+    """Whether an encoding, or one of several, acts on queries and keys."""
+    each = held if isinstance(held, nn.ModuleList) else [held]
+    return any("query/key" in one.places() for one in each if isinstance(one, PositionalEncoding))
 
 
 def _put_encoding(model: nn.Module, encoding: Encodings, patch: Patch) -> nn.Module:

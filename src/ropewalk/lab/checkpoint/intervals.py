@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -95,9 +96,22 @@ class Losses:
         means = torch.cat(
             [_means(blocks, torch.randint(count, (DRAWS // 40, count), generator=draw)) for _ in range(40)]
         )
-        edge = (1 - level) / 2
+        edge = (1 - _expanded(level, count)) / 2
         low, high = torch.quantile(means, torch.tensor([edge, 1 - edge], dtype=torch.float64)).tolist()
         return Interval(_exp(value), _exp(low), _exp(high))
+
+
+def _expanded(level: float, count: int) -> float:
+    """Which level of the draws holds what `level` promises.
+
+    With few blocks draws spread too little, by √((n-1)/n), and a mean's distance from the truth follows Student's t and
+    not the normal law. Source: Hesterberg, What Teachers Should Know About the Bootstrap (1411.5279), the expanded
+    percentile interval; Student's t by the series of Fisher and Cornish.
+    """
+    normal, n = NormalDist(), count - 1
+    z = normal.inv_cdf((1 + level) / 2)
+    t = z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
+    return 2 * normal.cdf(t * math.sqrt(count / n)) - 1
 
 
 def _means(blocks: Tensor, drawn: Tensor) -> Tensor:
