@@ -42,7 +42,7 @@ class Document:
 class Corpus:
     """Documents, each once, split by content.
 
-    >>> found = Corpus.of("notes", [Document(str(n), f"text {n} " * 90) for n in range(40)])
+    >>> found = Corpus.of("notes", [Document(str(n), f"text {n:02} " * 90) for n in range(40)])
     >>> [len(found.part(part)) for part in ("train", "validation", "test")]
     [32, 4, 4]
     """
