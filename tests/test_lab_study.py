@@ -91,6 +91,21 @@ def test_a_study_runs_everything_and_tests_nothing_while_tuning(done: Path) -> N
     assert len(list((done / "runs").iterdir())) == 8
 
 
+@pytest.mark.parametrize(("goal", "best"), [("causal", 1e-2), ("copy", 1e-3)])
+def test_the_best_rate_is_chosen_by_the_last_check(goal: str, best: float, tmp_path: Path) -> None:
+    study = of(changed(run={**TINY["run"], "goal": goal}, expect=[]))
+    measure = "bits" if goal == "causal" else "accuracy"
+    for each in study.tuning():
+        assert rates(tmp_path, study).keys() < {"NoPE", "RoPE"}, "not before all rates of an arm have been tried"
+        value = 0.9 if each.settings.learning_rate == 1e-3 else 0.4
+        place = tmp_path / "runs" / each.folder
+        place.mkdir(parents=True)
+        document = {"measure": measure, "validation": [[1, 1 - value], [2, value]]}
+        (place / RESULT).write_text(json.dumps(document), encoding="utf-8")
+    assert rates(tmp_path, study) == {"NoPE": best, "RoPE": best}
+    assert {r.settings.learning_rate for r in study.runs(rates(tmp_path, study))} == {best}
+
+
 def test_a_finished_study_is_not_done_again(done: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in done.rglob("*")}
     assert conduct(done, study_in(done)) == Outcome(8, 8)
@@ -323,6 +338,7 @@ def results(study: Any, values: dict[str, list[list[float]]], measure: str = "bi
         ("better", [[2.0], [2.1]], [[3.0], [3.1]], "does not hold"),
         ("better", [[2.0], [3.1]], [[3.0], [2.1]], "open"),
         ("better", [[2.0], [2.0]], [[2.0], [2.0]], "open"),
+        ("better", [[3.0]] * 4, [[0.0], [0.0], [0.0], [3.05]], "open"),
         ("better", [[3.0]], [[2.0]], "open"),
         ("better by 2", [[3.0], [3.1]], [[2.0], [2.1]], "does not hold"),
         ("better by -0.5", [[3.0], [3.1]], [[3.2], [3.3]], "holds"),
