@@ -25,6 +25,13 @@ from ropewalk.cli.options import Pick, Whole, encodings_option, json_option, lan
 @option("--rounds", type=Whole(1), default=9, metavar="N", text=("In which all take turns.", "測定回数。"))
 @option("--threads", type=Whole(1), default=1, metavar="N", text=("Of this process.", "スレッド数。"))
 @option(
+    "--precision",
+    type=Pick("float32", "bfloat16"),
+    default="float32",
+    metavar="float32|bfloat16",
+    text=("Of products in training.", "学習時の行列積の精度。"),
+)
+@option(
     "--clock",
     type=Pick("wall", "cpu"),
     default="wall",
@@ -34,7 +41,14 @@ from ropewalk.cli.options import Pick, Whole, encodings_option, json_option, lan
 @json_option
 @lang_option
 def command(
-    encodings: tuple[str, ...], length: int, batch: int, rounds: int, threads: int, clock: str, as_json: bool
+    encodings: tuple[str, ...],
+    length: int,
+    batch: int,
+    rounds: int,
+    threads: int,
+    precision: str,
+    clock: str,
+    as_json: bool,
 ) -> None:
     """Measure and print."""
     from ropewalk.cli import output
@@ -43,7 +57,7 @@ def command(
     from ropewalk.lab.speed import PLAIN, document, speeds
 
     names = [output.encoding(name).name for name in encodings] or [cls.name for cls in ENCODINGS]
-    settings = Settings(length=length, batch=batch, threads=threads)
+    settings = Settings.from_json({"length": length, "batch": batch, "threads": threads, "precision": precision})
     found = speeds(settings, names, rounds=rounds, clock=clock)
     if as_json:
         output.print_json(document(settings, found))
