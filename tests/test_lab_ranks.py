@@ -97,6 +97,7 @@ def test_alone_nothing_is_joined() -> None:
     assert (ranks.rank, ranks.world, ranks.first, ranks.any(True), ranks.any(False)) == (0, 1, True, True, False)
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_command(tmp_path: Path) -> None:
     """The way users start it; rank 0 alone speaks and writes."""
     options = "--dim 16 --heads 2 --layers 1 --length 16 --batch 4 --steps 3 --test-tokens 0 --threads 1 --output run"
