@@ -156,7 +156,7 @@ def _whole(name: str, default: int, en: str, ja: str, least: int = 1) -> Decorat
 @option(
     "--learning-rate",
     type=Number(),
-    default=1e-3,
+    default=3e-3,
     metavar="X",
     text=("The highest, after the warm-up.", "ウォームアップ後の最大学習率。"),
 )

