@@ -448,6 +448,7 @@ def test_the_command_trains_and_tells(tmp_path: Path) -> None:
     more = ["--steps", "10", "--lengths", "1,2", "--test-tokens", "2048", "--output", folder]
     done = command(*ARGUMENTS, *more, "--extend", "linear:2", "--option", "base=500")
     assert "step 10/10" in done.stderr
+    assert done.stderr.endswith("testing\n")
     assert "× 2 linear:2" in done.stdout
     assert settings_of(Path(folder)).options == {"base": 500}
     assert "is there already: give --resume" in command(*ARGUMENTS, *more, code=1).stderr

@@ -33,7 +33,10 @@ def progress(settings: Settings, *, quiet: bool) -> Iterator[Any]:
             task = bar.add_task("", total=settings.steps)
 
             def move(line: dict[str, Any]) -> None:
-                _words(line, shown)
+                if "testing" in line:
+                    shown["check"] = say("testing", "評価中")
+                else:
+                    _words(line, shown)
                 bar.update(task, completed=line["step"], description=f"{shown['loss']} {shown['check']}")
 
             yield move
@@ -41,6 +44,9 @@ def progress(settings: Settings, *, quiet: bool) -> Iterator[Any]:
     first: list[float] = []  # when the first line came, and of which step
 
     def write(line: dict[str, Any]) -> None:
+        if "testing" in line:
+            click.echo(say("testing", "評価中"), err=True)
+            return
         _words(line, shown)
         first.extend((time.monotonic(), line["step"]) if not first else ())
         if "loss" in line:

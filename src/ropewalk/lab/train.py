@@ -46,7 +46,7 @@ INTERVALS = 100
 SAVE_SECONDS = 60.0
 
 Tell = Callable[[dict[str, Any]], None]
-"""Is told every line of the metrics as it is written."""
+"""Is told every line of the metrics as it is written, and at the end that the test begins (`testing`)."""
 
 
 class Stopped(Exception):  # noqa: N818  # no error: it was asked for
@@ -120,7 +120,7 @@ def train(
             run = _Run(folder, settings, goal or settings.make_goal(), ranks)
             try:
                 run.go(tell, asked, save_seconds, stop_at)
-                result = run.finish(asked)
+                result = run.finish(tell, asked)
             finally:
                 run.close()
     finally:
@@ -252,7 +252,7 @@ class _Run:
 
     # ---- the end ----
 
-    def finish(self, asked: list[bool]) -> dict[str, Any]:
+    def finish(self, tell: Tell, asked: list[bool]) -> dict[str, Any]:
         """Measure on the test part; nothing is learned or chosen after this."""
 
         def pulse() -> None:
@@ -264,6 +264,8 @@ class _Run:
         others: dict[str, list[dict[str, Any]]] = {}
         where: list[dict[str, Any]] = []
         if settings.test_tokens:
+            if self.ranks.first:
+                tell({"step": self.step, "testing": True})
             test = self._measured("test", settings.lengths, settings.test_tokens, pulse)
             for text in settings.extensions:
                 others[text] = [
