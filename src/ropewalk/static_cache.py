@@ -87,7 +87,7 @@ class StaticKeyCache:
             t.zero_()
 
     def append(self, k: Tensor, v: Tensor, positions: PositionsLike) -> None:
-        """Add tokens.
+        """Add tokens. The cache keeps numbers only: no gradient goes back to k and v through it.
 
         Args:
             k: `(batch, kv_heads, S, head_dim)`, encoded: `encoding.key(k, positions)`.

@@ -96,8 +96,9 @@ def install(
         exact: compute the model's own frequencies and angles exactly. transformers has both in float32, and is off by
             0.06 radians at a million tokens.
         extension: frequencies of this extension, with the base of the configuration and in place of the extension that
-            it may have. Exact as well.
-        spectrum: these frequencies. Exact as well.
+            it may have, in every kind of layer: those with a sliding window, which see no far token, are stretched too.
+            Exact as well.
+        spectrum: these frequencies, in every kind of layer. Exact as well.
         at_length: for an extension that depends on the length of the text, given or the model's own: that length.
         encoding: use this encoding in attention, such as `ALiBi(heads=8)`, `CoPE(head_dim=64)` or T5; or one for each
             layer; or a function from the number of a layer to its encoding. Learned parameters become the model's, in
