@@ -20,6 +20,10 @@ from ropewalk.attention.fused import fused
 from ropewalk.attention.masks import Mask, Segment, unseeing
 
 
+COPIED = 2**21
+"""How many numbers of keys and values are copied to a wider dtype at once; 8 MiB in float32."""
+
+
 @dataclass(frozen=True)
 class Strip:
     """What is added to the score at each distance j - i: `(heads or 1, distances)`, -inf where nobody looks."""
@@ -131,12 +135,29 @@ def forward(q: Tensor, k: Tensor, v: Tensor, strip: Tensor, band: Band, scale: f
     work = strip.dtype
     strip = strip.detach()  # the kernel refuses a mask that wants a gradient, though none is recorded here
     out = q.new_empty(*q.shape[:3], v.shape[-1])
-    k, v = k.to(work), v.to(work)
-    for a, b, c, e, column in band:
-        view = _hankel(strip, slice(0, len(strip)), b - a, e - c, column)
-        made = fused(q[:, :, a:b].flip(2).to(work), k[:, :, c:e], v[:, :, c:e], mask=view[None], scale=scale)
-        out[:, :, a:b] = made.flip(2)
+    groups = q.shape[1] // k.shape[1]
+    for h in _some_heads(q, k, v, work):
+        mine = slice(h.start * groups, h.stop * groups)
+        kh, vh = k[:, h].to(work), v[:, h].to(work)
+        for a, b, c, e, column in band:
+            view = _hankel(strip, mine, b - a, e - c, column)
+            made = fused(q[:, mine, a:b].flip(2).to(work), kh[:, :, c:e], vh[:, :, c:e], mask=view[None], scale=scale)
+            out[:, mine, a:b] = made.flip(2)
     return out
+
+
+def _some_heads(q: Tensor, k: Tensor, v: Tensor, work: torch.dtype) -> list[slice]:
+    """Key heads to serve at once: all, or so many that what is copied of them stays in the cache.
+
+    A thread has a head at least.
+    """
+    count = k.shape[1]
+    each = k.shape[0] * k.shape[2] * (k.shape[3] + v.shape[3])
+    if k.dtype != work and q.device.type == "cpu":
+        at_least = -(-torch.get_num_threads() // (q.shape[0] * (q.shape[1] // count)))
+        some = max(1, COPIED // each, at_least)
+        return [slice(h, min(h + some, count)) for h in range(0, count, some)]
+    return [slice(0, count)]
 
 
 def _hankel(strip: Tensor, heads: slice, rows: int, keys: int, column: int) -> Tensor:
