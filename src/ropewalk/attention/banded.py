@@ -19,7 +19,6 @@ from ropewalk.attention.call import SCORES
 from ropewalk.attention.fused import fused
 from ropewalk.attention.masks import Mask, Segment, unseeing
 
-
 COPIED = 2**21
 """How many numbers of keys and values are copied to a wider dtype at once; 8 MiB in float32."""
 
