@@ -30,7 +30,7 @@ from ropewalk import (
     attend,
     explain,
 )
-from ropewalk.attention import flex
+from ropewalk.attention import banded, flex
 from ropewalk.attention.call import Call
 from ropewalk.attention.masks import Mask, segments
 
@@ -489,3 +489,30 @@ def test_autocast_does_not_lower_a_bias_of_ones_own() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             found = attend(q, k, v, network, range(40), impl=impl)
         close(found, exact, torch.float32)
+
+
+@pytest.mark.parametrize("encoding", [T5(heads=6), ALiBi(heads=6), KERPLE(heads=6)], ids=lambda e: e.name)
+@pytest.mark.parametrize("some", [1, 2, 3])
+def test_heads_whose_keys_are_copied_apart_give_what_all_at_once_do(
+    encoding: PositionalEncoding, some: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(7)
+    q, k, v = (torch.randn(2, heads, 12, 8, generator=generator).bfloat16() for heads in (6, 3, 3))
+    with torch.no_grad():
+        whole = attend(q, k, v, encoding, range(12), impl="strip", block=5)
+        wanted = attend(q, k, v, encoding, range(12), impl="reference")
+    monkeypatch.setattr(banded, "COPIED", some * 2 * 12 * (8 + 8))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    copied = []
+    to = banded.fused
+
+    def counting(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        copied.append(k.shape[1])
+        return to(q, k, v, **options)
+
+    monkeypatch.setattr(banded, "fused", counting)
+    with torch.no_grad():
+        apart = attend(q, k, v, encoding, range(12), impl="strip", block=5)
+    assert set(copied) == ({some} if some in (1, 3) else {2, 1})
+    torch.testing.assert_close(apart, whole, rtol=0, atol=1e-2)
+    torch.testing.assert_close(apart, wanted, rtol=0, atol=1e-2)
