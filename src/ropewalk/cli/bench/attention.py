@@ -33,13 +33,13 @@ QUICK: dict[str, Any] = {
         "Encodings go through `attend`; the same bias as a matrix that PyTorch's attention takes as its mask, building "
         "included; FlexAttention, compiled; and plain causal attention, by whose time of the same round all are "
         "divided. Beside it stands the memory that a call needs beyond its inputs and results. 8 heads of 64 channels. "
-        "Results are checked before they are timed. The default takes about a quarter of an hour on two cores; with "
+        "Results are checked before they are timed. The default takes about forty minutes on two cores; with "
         "--json FILE an interrupted run goes on where it ended.",
         "位置符号化を使う注意機構を、使わない因果的注意機構と比べます。\n"
         "attend のほか、同じバイアスを行列にして PyTorch の注意機構に渡す方法（行列を作る時間を含む）と、"
         "コンパイルした FlexAttention を測り、同じ回に測った位置符号化なしの時間との比を示します。"
         "入力と結果のほかに使うメモリーも測ります。大きさは 64 次元 × 8 ヘッドです。"
-        "結果が正しいことを確かめてから測定します。既定では 2 コアで 15 分ほどかかります。"
+        "結果が正しいことを確かめてから測定します。既定では 2 コアで 40 分ほどかかります。"
         "--json FILE を付けると、中断しても同じコマンドで続きから再開できます。",
     ),
     examples=(
