@@ -65,13 +65,7 @@ QUICK: dict[str, Any] = {
     metavar="N,N,…",
     text=("Numbers of tokens.", "トークン数（カンマで区切ります）。"),
 )
-@option(
-    "--dtypes",
-    type=Several("float32", "bfloat16"),
-    default="all",
-    metavar="NAMES",
-    text=("float32, bfloat16 or both.", "float32、bfloat16、またはその両方。"),
-)
+@running.dtypes_option
 @running.threads_option("all")
 @running.rounds_option(7)
 @option(

@@ -55,13 +55,7 @@ QUICK: dict[str, Any] = {
     metavar="N,N,…",
     text=("Tokens of the prompt.", "プロンプトのトークン数（カンマで区切ります）。"),
 )
-@option(
-    "--dtypes",
-    type=Several("float32", "bfloat16"),
-    default="all",
-    metavar="NAMES",
-    text=("float32, bfloat16 or both.", "float32、bfloat16、またはその両方。"),
-)
+@running.dtypes_option
 @option(
     "--modes",
     type=Several("eager", "compiled"),

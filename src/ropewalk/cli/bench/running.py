@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from ropewalk.cli.base import Failure, from_options, language, say
-from ropewalk.cli.bench.values import Numbers
+from ropewalk.cli.bench.values import Numbers, Several
 from ropewalk.cli.options import Decorator, Pick, Target, Whole, option
 
 if TYPE_CHECKING:
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
     from ropewalk.benchmark.tables import Sheet
 
+dtypes_option = option(
+    "--dtypes",
+    type=Several("float32", "bfloat16"),
+    default="all",
+    metavar="NAMES",
+    text=("float32, bfloat16 or both.", "float32、bfloat16、またはその両方。"),
+)
 device_option = option(
     "--device",
     type=Pick("cpu", "cuda"),
