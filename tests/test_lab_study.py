@@ -262,13 +262,21 @@ def test_the_ready_studies_say_beforehand_what_would_decide(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_quick_form_of_a_ready_study_runs(tmp_path: Path) -> None:
-    path = next(p for p in STUDIES if p.stem == "layout")
-    told = run("run", str(path), "--quick", "--output", str(tmp_path / "out"), "--json")
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_the_quick_form_of_a_ready_study_runs(path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    told = run("run", str(path), "--quick", "--output", str(folder), "--json")
     found = json.loads(told.stdout)
-    assert [arm["label"] for arm in found["arms"]] == ["RoPE (half)", "RoPE (interleaved)"]
-    assert found["statements"][0]["verdict"] == "open"
-    assert found["statements"][0]["difference"]["seeds"], "one seed decides nothing, but it was measured"
+    study = read(path, quick=True)
+    assert [arm["label"] for arm in found["arms"]] == [arm.label for arm in study.arms]
+    assert all(arm["seeds"] == [0] and arm["learning_rate"] for arm in found["arms"])
+    for statement in found["statements"]:
+        assert statement["verdict"] in ("open", "not measured")
+        if statement["verdict"] == "open":
+            assert statement["difference"]["seeds"], "one seed decides nothing, but it was measured"
+    assert any(statement["verdict"] == "open" for statement in found["statements"])
+    run("report", str(folder), "--output", str(tmp_path / "found.json"))
+    assert json.loads((tmp_path / "found.json").read_text(encoding="utf-8")) == found
 
 
 def test_there_are_six_ready_studies() -> None:

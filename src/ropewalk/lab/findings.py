@@ -7,7 +7,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from ropewalk.lab.conduct import rates, result_of
+from ropewalk.lab.conduct import STUDY, rates, result_of
+from ropewalk.lab.saving import read_json
 from ropewalk.lab.statistics import Difference, compare
 from ropewalk.lab.study import Arm, Side, Statement, Study
 
@@ -132,3 +133,90 @@ def _side_of_zero(one: float, other: float, seeds: int, *, touching: bool = Fals
     if seeds < 2:
         return "open"
     return "holds" if low > 0 or (touching and low == 0) else "does not hold" if high < 0 else "open"
+
+
+def document(folder: Path, study: Study) -> dict[str, Any]:
+    """All of it as JSON: the claim, the command and the machine, curves and values of each seed, verdicts."""
+    about = read_json(folder / STUDY)
+    found = gather(folder, study)
+    return {
+        "schema": "ropewalk.findings/1",
+        "study": study.name,
+        "claim": dict(study.claim),
+        "source": dict(study.source),
+        "digest": study.digest,
+        "quick": study.quick,
+        "command": about["command"],
+        "machine": about["machine"],
+        "seeds": list(study.seeds),
+        "arms": [_arm(f) for f in found],
+        "statements": [_statement(one) for one in judge(study, found)],
+    }
+
+
+def variants(f: Found) -> list[str | None]:
+    """None for the arm as it was trained, then the extensions that it was measured with."""
+    return [None, *dict.fromkeys(x for r in f.results for x in r["extensions"])]
+
+
+def _arm(f: Found) -> dict[str, Any]:
+    label, _, group = f.arm.label.partition(", ")
+    head = {"label": f.arm.label, "name": label, "group": group, "encoding": f.arm.settings["encoding"]}
+    if not f.results:
+        return {**head, "learning_rate": f.rate, "seeds": []}
+    first = f.results[0]
+    return {
+        **head,
+        "learning_rate": f.rate,
+        "seeds": [r["settings"]["seed"] for r in f.results],
+        "measure": first["measure"],
+        "length": first["settings"]["length"],
+        "parameters": first["parameters"],
+        "encoding_parameters": first["encoding_parameters"],
+        "seconds": [round(r["seconds"]["training"] + r["seconds"]["testing"], 1) for r in f.results],
+        "validation": {
+            "steps": [step for step, _ in first["validation"]],
+            "values": [[_short(value) for _, value in r["validation"]] for r in f.results],
+        },
+        "test": [_tested(f, extension, at) for extension in variants(f) for at in first["settings"]["lengths"]],
+        "by_position": [_spans(f, extension) for extension in variants(f)],
+    }
+
+
+def _tested(f: Found, extension: str | None, at: int) -> dict[str, Any]:
+    """The value of each seed at one length."""
+    entries = [e for r in f.results if (e := entry(r, at, extension)) is not None]
+    measures = ["bits"] if f.results[0]["measure"] == "bits" else ["accuracy", "exact"]
+    values = {m: [_short(e[m]) for e in entries if m in e] for m in measures}
+    refused = next((e["refused"] for e in entries if "refused" in e), None)
+    return {"extension": extension, "multiple": at, **({"refused": refused} if refused else values)}
+
+
+def _spans(f: Found, extension: str | None) -> dict[str, Any]:
+    """Of each span of positions, at the longest length that was measured."""
+    multiples = sorted({e["multiple"] for e in f.results[0]["test"]}, reverse=True)
+    for at in multiples:
+        entries = [e for r in f.results if (e := entry(r, at, extension)) is not None and "by_position" in e]
+        if entries:
+            spans = [
+                {"from": s["from"], "to": s["to"], "values": [_short(e["by_position"][n]["mean"]) for e in entries]}
+                for n, s in enumerate(entries[0]["by_position"])
+            ]
+            return {"extension": extension, "multiple": at, "spans": spans}
+    return {"extension": extension, "multiple": None, "spans": []}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _statement(one: Judged) -> dict[str, Any]:
+    d = one.difference
+    return {
+        "text": dict(one.statement.text),
+        "measure": one.statement.measure,
+        "verdict": one.verdict,
+        "why": one.why,
+        "values": list(one.values),
+        "difference": None if d is None else {"mean": d.mean, "low": d.low, "high": d.high, "seeds": list(d.seeds)},
+    }

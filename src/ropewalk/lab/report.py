@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from ropewalk.lab.conduct import STUDY
-from ropewalk.lab.findings import Found, Judged, entry, gather, judge, spread
+from ropewalk.lab.findings import Found, Judged, entry, gather, judge, spread, variants
 from ropewalk.lab.saving import read_json
 from ropewalk.lab.study import Study
 from ropewalk.language import Language, Say, speaker
@@ -115,11 +115,6 @@ def _unit(found: Sequence[Found], say: Say) -> str:
     return say("bits per byte", "ビット/バイト") if bits else say("right answers", "正答率")
 
 
-def _variants(f: Found) -> list[str | None]:
-    """None for the arm as it was trained, then the extensions that it was measured with."""
-    return [None, *dict.fromkeys(x for r in f.results for x in r["extensions"])]
-
-
 def _name(label: str, extension: str | None) -> str:
     return label if extension is None else f"{label} + {extension}"
 
@@ -130,7 +125,7 @@ def _values(found: Sequence[Found], say: Say) -> str:
     multiples = sorted({e["multiple"] for f in found for r in f.results for e in r["test"]})
     rows = []
     for f in found:
-        for extension in _variants(f):
+        for extension in variants(f):
             cells = []
             for at in multiples:
                 values = f.values(measure, at, extension)
@@ -171,7 +166,7 @@ def _panels(found: Sequence[Found], points: Points, *, extensions: bool = False)
     groups: dict[str, list[Series]] = {}
     for f in found:
         label, _, group = f.arm.label.partition(", ")
-        for extension in _variants(f) if extensions else [None]:
+        for extension in variants(f) if extensions else [None]:
             drawn = [points(r, extension) for r in f.results]
             if not drawn or not drawn[0] or len({tuple(x for x, _ in d) for d in drawn}) > 1:
                 continue

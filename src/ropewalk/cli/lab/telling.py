@@ -27,57 +27,18 @@ def about(study: Study, *, statements: bool = True) -> None:
 def tell(folder: Path, study: Study, *, as_json: bool) -> None:
     """Values of all arms, and a verdict on each statement."""
     from ropewalk.cli import output
-    from ropewalk.lab.findings import gather, judge
+    from ropewalk.lab.findings import document, gather, judge
 
+    if as_json:
+        output.print_json(document(folder, study))
+        return
     found = gather(folder, study)
     judged = judge(study, found)
-    if as_json:
-        output.print_json(_document(study, found, judged))
-        return
     about(study, statements=False)
     out = output.console()
     out.print(_values(found))
     for one in judged:
         output.paragraph(out, f"- {_word(one)}: {one.statement.text[language()]}{_evidence(one)}", indent="  ")
-
-
-def _document(study: Study, found: list[Found], judged: list[Judged]) -> dict[str, Any]:
-    return {
-        "schema": "ropewalk.findings/1",
-        "study": study.name,
-        "digest": study.digest,
-        "quick": study.quick,
-        "arms": [
-            {
-                "label": f.arm.label,
-                "learning_rate": f.rate,
-                "seeds": [r["settings"]["seed"] for r in f.results],
-                "test": [
-                    {k: v for k, v in e.items() if k not in ("blocks", "by_position")}
-                    for r in f.results
-                    for e in r["test"]
-                ],
-            }
-            for f in found
-        ],
-        "statements": [
-            {
-                "text": one.statement.text["en"],
-                "verdict": one.verdict,
-                "why": one.why,
-                "values": list(one.values),
-                "difference": None
-                if one.difference is None
-                else {
-                    "mean": one.difference.mean,
-                    "low": one.difference.low,
-                    "high": one.difference.high,
-                    "seeds": list(one.difference.seeds),
-                },
-            }
-            for one in judged
-        ],
-    }
 
 
 def _word(one: Judged) -> str:
