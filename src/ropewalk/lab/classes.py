@@ -84,7 +84,9 @@ class Documents(Goal):
             pieces.append(tokens[start : start + length])
         return Batch(torch.stack(pieces).long(), targets)
 
-    def held_out(self, part: Part, *, length: int, tokens: int, batch: int, form: Form) -> Iterator[Batch]:
+    def held_out(
+        self, part: Part, *, length: int, tokens: int, batch: int, form: Form, stretch: int | None = None
+    ) -> Iterator[Batch]:
         """Pieces that begin at the same places whatever the length; none longer than `longest`."""
         pieces: list[Tensor] = []
         targets: list[int] = []
