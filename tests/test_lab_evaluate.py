@@ -263,6 +263,25 @@ def test_classes_are_measured_on_the_same_pieces() -> None:
     assert Documents(Corpus.of("m", manuals), Vocabulary(), longest=64).names == ["1", "2"]
 
 
+def test_classes_are_measured_on_many_documents_before_many_pieces_of_one() -> None:
+    documents = [Document(f"{name}/{n}.py", f"{name}{n:03} " * 300) for name in ("one", "two") for n in range(100)]
+    goal = Documents(Corpus.of("made", documents), Vocabulary(), longest=64)
+
+    def texts(tokens: int) -> list[str]:
+        batches = goal.held_out("test", length=64, tokens=tokens, batch=5, form="encoder")
+        pieces = [bytes(row).decode() for b in batches for row in b.inputs.tolist()]
+        return [next(w for w in p.split()[1:] if len(w) == 6) for p in pieces]
+
+    there = sum(len(some[:12]) for some in goal._part("test"))
+    few, some, everything = texts(10 * 64), texts((there + 3) * 64), texts(10**6)
+    assert len(few) == len(set(few)) == 10
+    assert len(some) == there + 3
+    assert len(everything) == 8 * there
+    assert len(set(everything)) == there
+    together = [key for key, _ in itertools.groupby(everything)]
+    assert len(together) == there, "the pieces of a document stand together"
+
+
 def test_a_task_is_measured_at_its_length(tmp_path: Path) -> None:
     model, goal, settings = made(goal=Exercise("reverse"), encoding="rope")
     settings = Settings(**{**SMALL, "goal": "reverse"})
