@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ropewalk import ENCODINGS
 from ropewalk.lab.classes import Documents
 from ropewalk.lab.corpora import Corpus, Document
 from ropewalk.lab.evaluate import extended, max_length, measure, profile
-from ropewalk.lab.goals import IGNORE, Batch, Goal, Language
+from ropewalk.lab.goals import IGNORE, Batch, Goal, Language, _beginnings
 from ropewalk.lab.settings import Settings
 from ropewalk.lab.tasks import Exercise
 from ropewalk.lab.transformer import Transformer
@@ -30,11 +31,11 @@ def made(goal: Goal | None = None, **options: Any) -> tuple[Transformer, Goal, S
     return model, goal, settings
 
 
-def by_hand(model: Transformer, tokens: list[int], length: int, windows: int) -> list[list[float]]:
-    """Nats of each next token, a window at a time, one token at a time."""
+def by_hand(model: Transformer, tokens: list[int], length: int, stretches: list[int]) -> list[list[float]]:
+    """Nats of each next token, a window at a time, one token at a time, in stretches of 64 tokens."""
     found = []
-    for w in range(windows):
-        window = tokens[w * length : (w + 1) * length + 1]
+    for at in (start + w * length for start in stretches for w in range(64 // length)):
+        window = tokens[at : at + length + 1]
         with torch.no_grad():
             logits = model(torch.tensor([window[:-1]]))[0].double().log_softmax(-1)
         found.append([-float(logits[n, window[n + 1]]) for n in range(length)])
@@ -51,7 +52,7 @@ def test_bits_per_byte_are_those_of_a_plain_loop() -> None:
     assert size == sum(len(d.text.encode()) for d in CORPUS.part("test"))
     for entry in entries:
         length = entry["length"]
-        nats = by_hand(model, tokens, length, 256 // length)
+        nats = by_hand(model, tokens, length, [(len(tokens) - 65) * n // 3 for n in range(4)])
         flat = [n for row in nats for n in row]
         assert entry["answers"] == 256
         assert entry["bits"] == pytest.approx(sum(flat) / 256 * scale, rel=1e-5)
@@ -72,7 +73,7 @@ def test_the_same_tokens_are_hidden_at_every_length() -> None:
     _, goal, _ = made()
     seen = {}
     for length in (16, 32):
-        batches = goal.held_out("test", length=length, tokens=128, batch=2, form="encoder")
+        batches = goal.held_out("test", length=length, tokens=128, batch=2, form="encoder", stretch=32)
         rows = [torch.cat([b.inputs.flatten() for b in batches])]
         seen[length] = rows[0]
     assert torch.equal(seen[16], seen[32])
@@ -82,6 +83,46 @@ def test_the_same_tokens_are_hidden_at_every_length() -> None:
     masked = batch.inputs == Vocabulary().mask
     assert (batch.targets[~masked] == IGNORE).all()
     assert (batch.targets[masked] < 256 + 1).all()
+
+
+def test_what_is_measured_comes_from_all_documents() -> None:
+    documents = [Document(str(n), chr(97 + n) * 1000) for n in range(26)]
+    goal = Language(Corpus.of("made", documents), Vocabulary())
+    wanted = {d.text[0] for d in goal.corpus.part("test")}
+    assert len(wanted) > 2
+    batches = list(goal.held_out("test", length=8, tokens=16 * 10, batch=3, form="decoder", stretch=16))
+    seen = torch.cat([b.targets for b in batches])
+    assert seen.shape == (20, 8)
+    assert {chr(t) for t in seen.flatten().tolist() if t < 256} == wanted
+
+
+@pytest.mark.parametrize("tokens", [31, 32, 64, 100, 500, 996, 10**9])
+@pytest.mark.parametrize("length", [4, 8, 12, 32])
+def test_stretches_begin_alike_at_every_length_and_never_overlap(length: int, tokens: int) -> None:
+    starts = _beginnings(997, tokens, length, 32).tolist()
+    if tokens < 32:
+        assert starts == [n * length for n in range(31 // length)]
+        return
+    stretches = min(997, tokens) // 32
+    assert len(starts) == stretches * (32 // length)
+    assert all(b - a >= length for a, b in itertools.pairwise(starts))
+    firsts = starts[:: 32 // length]
+    assert firsts == _beginnings(997, tokens, 32, 32).tolist()
+    assert firsts[0] == 0
+    assert starts[-1] + length <= 997
+    assert stretches == 1 or firsts[-1] == 997 - 32, "the last one is at the end"
+
+
+def test_a_stretch_in_which_nothing_is_hidden_leaves_no_stretches_but_a_mean() -> None:
+    model, goal, settings = made(goal=Language(CORPUS, Vocabulary()))
+    settings = Settings(**{**SMALL, "goal": "masked", "length": 4})
+    model = Transformer(settings.shape(goal.vocabulary), seed=3)
+    (entry,) = measure(model, goal, settings, "test", lengths=(1,), tokens=256)
+    assert math.isfinite(entry["bits"])
+    assert entry["blocks"] == []
+    (entry,) = measure(model, goal, settings, "test", lengths=(1,), tokens=256, longest=16)
+    assert len(entry["blocks"]) == 4
+    assert all(map(math.isfinite, entry["blocks"]))
 
 
 def test_training_draws_windows_of_the_training_part() -> None:
@@ -110,7 +151,7 @@ class Known(Goal):
 
     vocabulary = 5
 
-    def held_out(self, part: Any, *, length: int, tokens: int, batch: int, form: Any) -> Any:
+    def held_out(self, part: Any, *, length: int, tokens: int, batch: int, form: Any, stretch: Any = None) -> Any:
         inputs = torch.arange(length).remainder(5).expand(4, length).clone()
         targets = inputs.clone()
         targets[0, 3] = (targets[0, 3] + 1) % 5  # one wrong
@@ -220,6 +261,25 @@ def test_classes_are_measured_on_the_same_pieces() -> None:
     assert drawn.bincount().min() > 150
     manuals = [Document(f"{w}-{n}.{1 + n % 2}.txt", f"{w} {n} " * 50) for w in "abc" for n in range(40)]
     assert Documents(Corpus.of("m", manuals), Vocabulary(), longest=64).names == ["1", "2"]
+
+
+def test_classes_are_measured_on_many_documents_before_many_pieces_of_one() -> None:
+    documents = [Document(f"{name}/{n}.py", f"{name}{n:03} " * 300) for name in ("one", "two") for n in range(100)]
+    goal = Documents(Corpus.of("made", documents), Vocabulary(), longest=64)
+
+    def texts(tokens: int) -> list[str]:
+        batches = goal.held_out("test", length=64, tokens=tokens, batch=5, form="encoder")
+        pieces = [bytes(row).decode() for b in batches for row in b.inputs.tolist()]
+        return [next(w for w in p.split()[1:] if len(w) == 6) for p in pieces]
+
+    there = sum(len(some[:12]) for some in goal._part("test"))
+    few, some, everything = texts(10 * 64), texts((there + 3) * 64), texts(10**6)
+    assert len(few) == len(set(few)) == 10
+    assert len(some) == there + 3
+    assert len(everything) == 8 * there
+    assert len(set(everything)) == there
+    together = [key for key, _ in itertools.groupby(everything)]
+    assert len(together) == there, "the pieces of a document stand together"
 
 
 def test_a_task_is_measured_at_its_length(tmp_path: Path) -> None:

@@ -84,22 +84,29 @@ class Documents(Goal):
             pieces.append(tokens[start : start + length])
         return Batch(torch.stack(pieces).long(), targets)
 
-    def held_out(self, part: Part, *, length: int, tokens: int, batch: int, form: Form) -> Iterator[Batch]:
-        """Pieces that begin at the same places whatever the length; none longer than `longest`."""
-        pieces: list[Tensor] = []
-        targets: list[int] = []
-        for target, documents in enumerate(self._part(part)):
-            for document in documents[:MOST_DOCUMENTS]:
-                for crop in range(min(CROPS, len(document) // self.longest)):
-                    start = crop * self.longest
-                    pieces.append(document[start : start + length])
-                    targets.append(target)
+    def held_out(
+        self, part: Part, *, length: int, tokens: int, batch: int, form: Form, stretch: int | None = None
+    ) -> Iterator[Batch]:
+        """Pieces that begin at the same places whatever the length; none longer than `longest`.
+
+        Many documents come before many pieces of one, and pieces of a document stand together: they resemble each
+        other, so a batch is closer to a thing of its own than a piece would be.
+        """
         if length > self.longest:
             return
-        order = torch.randperm(len(pieces), generator=generator(8)).tolist()  # a part of them has all classes
-        for at in range(0, min(len(order), max(tokens // self.longest, 1)), batch):
-            some = order[at : at + batch]
-            yield Batch(torch.stack([pieces[n] for n in some]).long(), torch.tensor([targets[n] for n in some]))
+        documents = [(d, n) for n, some in enumerate(self._part(part)) for d in some[:MOST_DOCUMENTS]]
+        most, crops = max(tokens // self.longest, 1), 1
+        while crops < CROPS and sum(min(crops, len(d) // self.longest) for d, _ in documents) < most:
+            crops += 1
+        order = torch.randperm(len(documents), generator=generator(8)).tolist()  # a part of them has all classes
+        pieces = [
+            (document[start : start + length], target)
+            for document, target in (documents[n] for n in order)
+            for start in range(0, min(crops, len(document) // self.longest) * self.longest, self.longest)
+        ][:most]
+        for at in range(0, len(pieces), batch):
+            some, targets = zip(*pieces[at : at + batch], strict=True)
+            yield Batch(torch.stack(some).long(), torch.tensor(targets))
 
 
 def _class(name: str) -> str:

@@ -101,7 +101,8 @@ def _at(
     batch = max(1, settings.batch * settings.length // length) if goal.measure == "bits" else settings.batch
     nats, right, asked = [], [], []
     blocks: list[float] = []
-    for each in goal.held_out(part, length=length, tokens=tokens, batch=batch, form=settings.chosen_form()):
+    form = settings.chosen_form()
+    for each in goal.held_out(part, length=length, tokens=tokens, batch=batch, form=form, stretch=stretch):
         pulse()
         n, r, a = (t.cpu() for t in loss(model, each))
         values = n if goal.measure == "bits" else r.float()
@@ -116,13 +117,7 @@ def _at(
     scale = 1.0
     if isinstance(goal, Language):
         scale = 1 / (math.log(2) * goal.bytes_per_token(part))
-        flat, counts = (values * weights).flatten(), weights.flatten()
-        whole = len(flat) // stretch
-        if whole:
-            sums = flat[: whole * stretch].view(whole, stretch).sum(1) * scale
-            blocks = (sums / counts[: whole * stretch].view(whole, stretch).sum(1)).tolist()
-        else:
-            blocks = []
+        blocks = _by_stretch(values, weights, stretch // length, scale)
     mean = float((values * weights).sum() / weights.sum()) * scale
     entry: dict[str, Any] = {"answers": int(weights.sum()), "by_position": _spans(values, weights, scale)}
     if goal.measure == "bits":
@@ -130,6 +125,14 @@ def _at(
     else:
         entry |= {"accuracy": mean, "exact": float(torch.cat(right).float().mean())}
     return {**entry, "blocks": blocks}
+
+
+def _by_stretch(values: Tensor, weights: Tensor, windows: int, scale: float) -> list[float]:
+    """The mean of each stretch of so many windows; none if there is a stretch in which nothing is asked."""
+    whole = len(values) // windows
+    sums, counts = ((v[: whole * windows].reshape(whole, -1)).sum(1) for v in (values * weights, weights))
+    means: list[float] = (sums / counts * scale).tolist()
+    return means if bool((counts > 0).all()) else []
 
 
 def _spans(values: Tensor, weights: Tensor, scale: float) -> list[dict[str, Any]]:

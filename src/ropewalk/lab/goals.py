@@ -56,8 +56,13 @@ class Goal:
         """The training batch of that step."""
         raise NotImplementedError
 
-    def held_out(self, part: Part, *, length: int, tokens: int, batch: int, form: Form) -> Iterator[Batch]:
-        """Batches to be measured on, always the same: about `tokens` tokens; none if the part is too short."""
+    def held_out(
+        self, part: Part, *, length: int, tokens: int, batch: int, form: Form, stretch: int | None = None
+    ) -> Iterator[Batch]:
+        """Batches to be measured on, always the same: about `tokens` tokens; none if the part is too short.
+
+        Text is taken in stretches of `stretch` tokens, None for `length`; windows lie side by side within each.
+        """
         raise NotImplementedError
 
     def fingerprint(self) -> str:
@@ -68,8 +73,9 @@ class Goal:
 class Language(Goal):
     """Prose or source: the next token (decoder), or hidden ones (encoder: 15 %, as in BERT, all of them masked).
 
-    Windows of a part lie side by side in a stream of its documents. The same tokens are measured at every length, only
-    cut otherwise. A document's beginning is a token of its own.
+    A part is a stream of its documents, each with a token of its own at its beginning. What is measured is taken from
+    all of it, in stretches at equal distances, since its first thousands of tokens may be one document. Windows lie
+    side by side within a stretch: the same tokens are measured at every length, only cut otherwise.
     """
 
     measure = "bits"
@@ -111,20 +117,37 @@ class Language(Goal):
         windows = stream[starts[:, None] + torch.arange(length + 1)].long()
         return self._batch(windows, form, torch.rand(windows.shape, generator=random))
 
-    def held_out(self, part: Part, *, length: int, tokens: int, batch: int, form: Form) -> Iterator[Batch]:
-        """Windows side by side, each predicting all its tokens but the first."""
+    def held_out(
+        self, part: Part, *, length: int, tokens: int, batch: int, form: Form, stretch: int | None = None
+    ) -> Iterator[Batch]:
+        """Windows, each predicting all its tokens but the first."""
         stream, _ = self._part(part)
-        count = min(len(stream) - 1, tokens) // length
-        for start in range(0, count, batch):
-            first = torch.arange(start, min(start + batch, count)) * length
-            at = first[:, None] + torch.arange(length + 1)
-            yield self._batch(stream[at].long(), form, self._chances(len(stream))[at])
+        first = _beginnings(len(stream) - 1, tokens, length, stretch or length)
+        for at in range(0, len(first), batch):
+            places = first[at : at + batch, None] + torch.arange(length + 1)
+            yield self._batch(stream[places].long(), form, self._chances(len(stream))[places])
 
     def _batch(self, windows: Tensor, form: Form, chances: Tensor) -> Batch:
         if form == "decoder":
             return Batch(windows[:, :-1], windows[:, 1:])
         windows, hidden = windows[:, :-1], chances[:, :-1] < self.MASKED
         return Batch(windows.masked_fill(hidden, self.tokens.mask), windows.masked_fill(~hidden, IGNORE))
+
+
+def _beginnings(there: int, tokens: int, length: int, stretch: int) -> Tensor:
+    """Of windows: side by side in stretches, which are spread evenly over all tokens.
+
+    A text shorter than a stretch is one: of that, as many windows as fit.
+
+    >>> _beginnings(100, 32, length=8, stretch=16).tolist()
+    [0, 8, 84, 92]
+    """
+    tokens = min(there, tokens)
+    if tokens < stretch:
+        return torch.arange(max(tokens, 0) // length) * length
+    count = tokens // stretch
+    stretches = torch.arange(count) * (there - stretch) // max(count - 1, 1)
+    return (stretches[:, None] + torch.arange(stretch // length) * length).flatten()
 
 
 def _chances(count: int) -> Tensor:

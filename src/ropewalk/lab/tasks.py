@@ -189,7 +189,9 @@ class Exercise(Goal):
         n = int(torch.randint(max(most // 4, 2), most + 1, (), generator=random))
         return self.frame(*self.task.make(n, batch, random), form)
 
-    def held_out(self, part: Part, *, length: int, tokens: int, batch: int, form: Form) -> Iterator[Batch]:
+    def held_out(
+        self, part: Part, *, length: int, tokens: int, batch: int, form: Form, stretch: int | None = None
+    ) -> Iterator[Batch]:
         """Examples of the full length; validation and test draw from different numbers, and training from others."""
         n = self.task.words(length, form)
         for number in range(max(1, tokens // (length * batch))):
