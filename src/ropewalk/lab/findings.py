@@ -122,9 +122,6 @@ def _judge(statement: Statement, sides: list[tuple[Found, Side]]) -> Judged:
     verdict = _side_of_zero(
         better * difference.low - statement.margin, better * difference.high - statement.margin, seeds
     )
-    beyond = [better * d - statement.margin > 0 for d in difference.seeds]
-    if verdict != "open" and len(set(beyond)) > 1:  # seeds agree about what is stated, the margin included
-        verdict = "open"
     return Judged(statement, verdict, "", difference, means)
 
 

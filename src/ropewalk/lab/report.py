@@ -95,9 +95,9 @@ def _verdicts(judged: Sequence[Judged], say: Say, language: Language) -> str:
     ]
     caption = say(
         "Judged by the rule written in the study. Differences are taken pair by pair: same seed, same batches, same "
-        "text; the interval is a bootstrap over seeds and stretches of text. With few seeds it is somewhat too narrow.",
+        "text; the interval is a bootstrap over seeds and stretches of text, widened by Student's t for few seeds.",
         "判定は研究に書かれた規則によります。差は同じシード、同じバッチ、同じテキストの対で取り、区間はシードとテキストの"
-        "ブートストラップです。シードが少ないと、区間はやや狭く出ます。",
+        "ブートストラップで、シードの少なさに応じてスチューデントの t で広げてあります。",
     )
     return table(caption, head, rows, numbers=(1, 2, 3), wide=(0,))
 

@@ -282,8 +282,8 @@ def _statement(given: Any, arms: tuple[Arm, ...], common: Mapping[str, Any]) -> 
         raise ValueError(f"{text['en']!r} says better, but not than what")
     if kind == "equal" and not (_is_list(given["equal"]) and len(given["equal"]) == 2 and "margin" in given):
         raise ValueError(f"{text['en']!r}: equal is a list of two, with a margin")
-    if kind == "arm" and not {"at_least", "at_most"} & set(given):
-        raise ValueError(f"{text['en']!r} gives neither at_least nor at_most")
+    if kind == "arm" and len({"at_least", "at_most"} & set(given)) != 1:
+        raise ValueError(f"{text['en']!r} gives one of at_least and at_most")
     goal = str(common.get("goal", "causal"))
     measure = given.get("measure", "bits" if goal in ("causal", "masked") else "accuracy")
     if measure not in MEASURES:
