@@ -302,7 +302,7 @@ def test_an_interval_covers_the_true_difference_and_narrows_with_data() -> None:
         covered += found.low <= 0.5 <= found.high
         widths.append(found.high - found.low)
     assert covered >= 50
-    assert max(widths) < 1.2  # unpaired, about 2
+    assert max(widths) < 1.2
     exact = compare([[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [2.0, 3.0]])
     assert (exact.mean, exact.low, exact.high, exact.seeds) == (1.0, 1.0, 1.0, (1.0, 1.0))
     by_text = compare([[1.0, 0.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
