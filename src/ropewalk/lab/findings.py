@@ -147,6 +147,7 @@ def document(folder: Path, study: Study) -> dict[str, Any]:
         "command": about["command"],
         "machine": about["machine"],
         "seeds": list(study.seeds),
+        "document": dict(study.document),
         "arms": [_arm(f) for f in found],
         "statements": [_statement(one) for one in judge(study, found)],
     }
