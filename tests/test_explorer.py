@@ -256,16 +256,43 @@ def test_given_files_are_sorted_by_what_they_hold(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_a_study_gives_what_its_runs_have_found(tmp_path: Path) -> None:
-    study = tmp_path / "study"
-    for name in ("rope-seed1-0123abcd", "rope-tune-0123abcd", "alibi-seed1-89abcdef", "alibi-seed2-89abcdef"):
-        (study / "runs" / name).mkdir(parents=True)
-        if "seed2" not in name:  # has not ended
-            text = json.dumps({"schema": "ropewalk.train/1", "validation": []})
-            (study / "runs" / name / "result.json").write_text(text)
-    (study / "study.json").write_text(json.dumps({"schema": "ropewalk.study/1"}))
-    api = Api([study])
-    assert [found["name"] for found in api.get("results")] == ["alibi-seed1", "rope-seed1"]
+    from ropewalk.lab.conduct import prepare
+    from ropewalk.lab.study import of
+
+    folder = tmp_path / "study"
+    arms = [{"encoding": "rope"}, {"encoding": "alibi"}]
+    study = of({"name": "one", "claim": "c", "source": "s", "arm": arms, "grid": {"seed": [0, 1]}})
+    prepare(folder, study, ["ropewalk"])
+    entry = {"multiple": 1, "bits": 2.5, "blocks": [], "by_position": [{"from": 0, "to": 256, "mean": 2.5}]}
+    ended = study.runs({})[0]
+    result = {
+        "settings": ended.settings.json(),
+        "measure": "bits",
+        "validation": [[100, 3.0]],
+        "test": [entry],
+        "extensions": {},
+        "parameters": 5,
+        "encoding_parameters": 0,
+        "seconds": {"training": 1.0, "testing": 0.5},
+    }
+    place = folder / "runs" / ended.folder
+    place.mkdir(parents=True)
+    (place / "result.json").write_text(json.dumps(result))
+    api = Api([folder])
+    (found,) = api.get("results")
+    assert (found["name"], found["result"]["schema"]) == ("study", "ropewalk.findings/1")
+    rope, alibi = found["result"]["arms"]
+    assert (rope["seeds"], rope["test"][0]["bits"], rope["validation"]) == (
+        [0],
+        [2.5],
+        {"steps": [100], "values": [[3.0]]},
+    )
+    assert (alibi["name"], alibi["seeds"]) == ("ALiBi", [])
     assert len(api.get("models")) == len(KNOWN)
+    (folder / "study.json").write_text("{}")
+    with pytest.raises(RefusedError) as refused:
+        api.get("results")
+    assert refused.value.status == 422
 
 
 def now_unreadable() -> str:

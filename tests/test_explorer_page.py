@@ -57,6 +57,59 @@ TRAINED = {
 }
 
 
+def arm(name: str, encoding: str, group: str, values: list[list[float]], **more: Any) -> dict[str, Any]:
+    """Of a study: a value at L and at 2 L for each seed."""
+    return {
+        "label": f"{name}, {group}",
+        "name": name,
+        "group": group,
+        "encoding": encoding,
+        "seeds": list(range(len(values))),
+        "measure": "bits",
+        "length": 32,
+        "validation": {"steps": [10, 20], "values": [[v[0] + 1, v[0]] for v in values]},
+        "test": [
+            {"extension": None, "multiple": 1, "bits": [v[0] for v in values]},
+            {"extension": None, "multiple": 2, "bits": [v[1] for v in values]},
+            {"extension": None, "multiple": 4, "refused": "the encoding ends at 64 positions"},
+            *more.get("test", []),
+        ],
+        "by_position": [
+            {"extension": None, "multiple": 2, "spans": [{"from": 0, "to": 64, "values": [v[1] for v in values]}]}
+        ],
+    }
+
+
+FOUND = {
+    "schema": "ropewalk.findings/1",
+    "study": "small",
+    "claim": {"en": "It <i>works</i>", "ja": "うまくいく"},
+    "source": {"en": "a paper", "ja": "論文"},
+    "arms": [
+        arm("ALiBi", "alibi", "causal", [[3.0, 4.0]]),
+        arm(
+            "RoPE",
+            "rope",
+            "masked",
+            [[2.0, 3.0], [2.5, 4.0]],
+            test=[{"extension": "yarn:2", "multiple": n, "bits": [2.0, 2.0]} for n in (1, 2)],
+        ),
+        arm("ALiBi", "alibi", "masked", [[3.0, 3.0], [4.0, 4.0]]),
+        {"label": "NoPE, masked", "name": "NoPE", "group": "masked", "encoding": "nope", "seeds": []},
+    ],
+    "statements": [
+        {
+            "text": {"en": "RoPE is better", "ja": "RoPE がよい"},
+            "verdict": "holds",
+            "values": [2.25, 3.5],
+            "difference": {"mean": -1.25, "low": -1.5, "high": -1.0, "seeds": [-1.0, -1.5]},
+        },
+        {"text": {"en": "more", "ja": "もっと"}, "verdict": "not measured", "values": [], "difference": None},
+    ],
+}
+"""A study of two parts, one of them with an extension."""
+
+
 @pytest.fixture(scope="module")
 def opened() -> Iterator[Any]:
     with browser() as one:
@@ -481,6 +534,42 @@ def test_every_known_model_can_be_stretched(watched: Watched) -> None:
     assert page.locator("#c-layer option").count() == 2
 
 
+def test_a_study(watched: Watched, tmp_path: Path) -> None:
+    page = watched.go("#lab?group=masked")
+    (tmp_path / "small.json").write_text(json.dumps(FOUND))
+    page.set_input_files("#result-file", tmp_path / "small.json")
+    watched.until("ropewalk.pictures.lab.title?.startsWith('small')")
+    drawn = page.evaluate("ropewalk.pictures.lab")
+    assert drawn["title"] == "small: masked: validation along training"
+    rope, alibi = drawn["series"]
+    assert (drawn["xs"], rope["ys"], rope["low"], rope["high"]) == ([10, 20], [3.25, 2.25], [3, 2], [3.5, 2.5])
+    assert (rope["color"], alibi["label"], alibi["color"]) == ("#0b4fa0", "ALiBi", "#1b9573")
+    page.select_option("#c-curve", "length")
+    drawn = page.evaluate("ropewalk.pictures.lab")
+    assert [s["label"] for s in drawn["series"]] == ["RoPE", "RoPE + yarn:2", "ALiBi"]
+    assert [s["ys"] for s in drawn["series"]] == [[2.25, 3.5], [2, 2], [3.5, 3.5]]
+    assert len({s["color"] for s in drawn["series"]}) == 3
+    assert (drawn["xs"], drawn["x"]["at"], drawn["marks"][0]["x"]) == ([32, 64], [32, 64], 32)
+    page.select_option("#c-curve", "position")
+    assert page.evaluate("ropewalk.pictures.lab.series.map((s) => s.ys)") == [[3.5], [3.5]]
+    page.select_option("#c-group", "causal")
+    assert page.evaluate("ropewalk.pictures.lab.series.map((s) => s.label)") == ["ALiBi"]
+    assert page.inner_text("main h3") == "It <i>works</i>"
+    assert page.locator(".verdicts li").all_inner_texts() == [
+        "holds: RoPE is better (2.250 against 3.500; difference −1.250, 95% between −1.500 and −1.000)",
+        "not measured: more",
+    ]
+    watched.until("location.hash.includes('curve=position')")
+    page.click("a[data-lang=ja]")
+    watched.until("document.documentElement.lang === 'ja'")
+    assert page.inner_text("main h3") == "うまくいく"
+    page.select_option("#c-result", label="extend.json")
+    assert page.locator("main h3").count() == 0
+    (tmp_path / "empty.json").write_text(json.dumps({**FOUND, "arms": FOUND["arms"][-1:]}))
+    page.set_input_files("#result-file", tmp_path / "empty.json")
+    watched.until("document.querySelector('[role=alert]').textContent.includes('empty.json')")
+
+
 def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     page = watched.go("#lab")
     spec = page.evaluate("ropewalk.pictures.lab")
@@ -497,10 +586,11 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     watched.until("ropewalk.pictures.lab.series?.some((s) => s.label === 'ALiBi')")
     drawn = {s["label"]: (s["ys"], s["color"]) for s in page.evaluate("ropewalk.pictures.lab.series")}
     assert drawn == {"RoPE": ([3.5, 2.5], "#0b4fa0"), "ALiBi": ([None, 2.75], "#1b9573")}
-    page.select_option("#c-result", "test")
+    page.select_option("#c-curve", "position")
     spec = page.evaluate("ropewalk.pictures.lab")
     assert (spec["xs"], [s["ys"] for s in spec["series"]]) == ([16, 48], [[2.75, 4.5], [2.75, 4.5]])
     assert spec["marks"][0]["x"] == 32
+    page.select_option("#c-curve", "training")
     (tmp_path / "again.json").write_text(json.dumps(TRAINED))
     page.set_input_files("#result-file", tmp_path / "again.json")
     watched.until("ropewalk.pictures.lab.series?.length === 3")

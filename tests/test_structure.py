@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
         "spectra",
     },
     "demo": {"encodings", "measure", "page", "plots", "positions", "protocol"},
-    "explorer": {"readers"},
+    "explorer": {"lab", "readers"},
     "cli": ANYTHING,
     "__main__": {"cli"},
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,8 +46,10 @@ class Api:
         if name == "models":
             return [*(self._given(path) for path in self.models), *known()]
         if name == "results":
-            files = [file for path in self.results for file in (_of_study(path) if _is_study(path) else [path])]
-            return [{"name": _name(file), "result": _load(file)} for file in files]
+            return [
+                {"name": path.resolve().name, "result": _of_study(path) if _is_study(path) else _load(path)}
+                for path in self.results
+            ]
         raise RefusedError(404, "there is no such answer")
 
     def inspect(self, body: bytes, name: str, size: str = "") -> Any:
@@ -122,15 +123,17 @@ def _is_study(path: Path) -> bool:
     return (path / "study.json").is_file()
 
 
-def _of_study(folder: Path) -> list[Path]:
-    """What its runs have found so far; runs that only tuned the learning rate are not for comparison."""
-    found = sorted((folder / "runs").glob("*/result.json"))
-    return [path for path in found if not re.search(r"-tune-[0-9a-f]+$", path.parent.name)]
+def _of_study(folder: Path) -> Any:
+    """What its runs have found so far."""
+    try:
+        from ropewalk.lab.conduct import study_in
+        from ropewalk.lab.findings import document
 
-
-def _name(path: Path) -> str:
-    """A run of a study by its folder, which ends with a hash; another file by its own name."""
-    return re.sub(r"-[0-9a-f]{8}$", "", path.parent.name) if path.name == "result.json" else path.name
+        return document(folder, study_in(folder))
+    except ModuleNotFoundError as error:
+        raise RefusedError(422, f"a study needs {error.name}: pip install 'ropewalk[lab]'") from error
+    except (OSError, ValueError) as error:
+        raise RefusedError(422, str(error)) from error
 
 
 def _load(path: Path) -> Any:

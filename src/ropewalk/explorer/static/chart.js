@@ -1,13 +1,13 @@
 // A chart of lines: uPlot on the page, an SVG of the same when saved.
 //
-// A picture is told by an object: { title, reading, x: { label, log, min, max }, y: the same, xs, series: [{ label,
+// A picture is told by an object: { title, reading, x: { label, log, min, max, at }, y: the same, xs, series: [{ label,
 // color, dash, ys, width, points, low, high }], marks: [{ x or y, label }], zones: [{ from, to, color }] }.
-// `low` and `high` are the edges of a band around a line.
+// `low` and `high` are the edges of a band around a line; `at` lists the ticks of an axis.
 
 import uPlot from "ropewalk/vendor/uPlot.esm.js";
 import { h, replace, svg } from "ropewalk/dom.js";
 import { frame } from "ropewalk/figure.js";
-import { draw, height, padded, ticks } from "ropewalk/lines.js";
+import { around, draw, height, padded, ticks } from "ropewalk/lines.js";
 import { GRID, INK } from "ropewalk/looks.js";
 import { number, say, tick } from "ropewalk/words.js";
 
@@ -73,7 +73,7 @@ export class Chart {
     const scale = ({ log }, range) => ({ time: false, distr: log ? 3 : 1, range });
     const { min, max } = spec.x;
     const across = min != null && max != null ? [min, max] : (_, low, high) => padded(low, high, spec.x.log);
-    const axis = ({ label, log }, size) => ({
+    const axis = ({ label, log, at }, size) => ({
       label,
       size,
       font: FONT,
@@ -83,7 +83,9 @@ export class Chart {
       grid: { stroke: GRID, width: 1 },
       ticks: { stroke: GRID },
       values: (_, splits) => splits.map((v) => (v == null ? "" : tick(v, log))),
-      ...(log ? { splits: (_, __, low, high) => ticks(low, high, true), filter: (_, splits) => splits } : {}),
+      ...(log || at
+        ? { splits: (_, __, low, high) => at ?? ticks(low, high, true), filter: (_, splits) => splits }
+        : {}),
     });
     return {
       width: this.plot.clientWidth || 600,
@@ -124,9 +126,9 @@ export class Chart {
       if (!low) continue;
       pen.fillStyle = `${color}30`;
       pen.beginPath();
-      this.spec.xs.forEach((x, n) => pen.lineTo(u.valToPos(x, "x", true), u.valToPos(high[n], "y", true)));
-      for (let n = this.spec.xs.length - 1; n >= 0; n--)
-        pen.lineTo(u.valToPos(this.spec.xs[n], "x", true), u.valToPos(low[n], "y", true));
+      for (const [x, y] of around(this.spec.xs, low, high)) {
+        pen.lineTo(u.valToPos(x, "x", true), u.valToPos(y, "y", true));
+      }
       pen.fill();
     }
     pen.restore();

@@ -59,6 +59,12 @@ export function height({ y: { log, min, max }, series }) {
   return low > high ? padded(null, null, log) : padded(low, high, log);
 }
 
+/** The outline of a band: along its upper edge and back along the lower one, where there are values. */
+export function around(xs, low, high) {
+  const there = Array.from(xs, (x, n) => [x, n]).filter(([, n]) => low[n] != null && high[n] != null);
+  return [...there.map(([x, n]) => [x, high[n]]), ...there.reverse().map(([x, n]) => [x, low[n]])];
+}
+
 /** A picture as an SVG element that stands alone. */
 export function draw(spec) {
   const xs = Array.from(spec.xs),
@@ -110,7 +116,7 @@ export function draw(spec) {
         "clip-path": "url(#inside)",
       }),
     ),
-    ticks(x0, x1, spec.x.log).map((t) => [
+    (spec.x.at ?? ticks(x0, x1, spec.x.log)).map((t) => [
       svg("line", { x1: px(t), x2: px(t), y1: BOX.top, y2: bottom, stroke: GRID }),
       text(px(t), bottom + 16, tick(t, spec.x.log), { "text-anchor": "middle" }),
     ]),
@@ -129,9 +135,8 @@ export function draw(spec) {
       spec.series
         .filter((s) => s.low)
         .map((s) => {
-          const there = xs.map((x, n) => `${px(x).toFixed(1)},${py(s.high[n]).toFixed(1)}`),
-            back = xs.map((x, n) => `${px(x).toFixed(1)},${py(s.low[n]).toFixed(1)}`).reverse();
-          return svg("polygon", { points: [...there, ...back].join(" "), fill: s.color, "fill-opacity": 0.19 });
+          const points = around(xs, s.low, s.high).map(([x, y]) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`);
+          return svg("polygon", { points: points.join(" "), fill: s.color, "fill-opacity": 0.19 });
         }),
       spec.series.map((s) => [
         s.points === "only"

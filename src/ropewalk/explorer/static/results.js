@@ -3,7 +3,7 @@
 import { ENCODINGS, LINES } from "ropewalk/looks.js";
 import { say, whole } from "ropewalk/words.js";
 
-/** `extend`, `extend.needle` or `train`, of { name, result }. */
+/** `extend`, `extend.needle`, `train` or `findings` (a study), of { name, result }. */
 export const kind = ({ result }) => result.schema.replace(/^ropewalk\./, "").replace(/\/\d+$/, "");
 
 /** Perplexity by position, one line an extension, with its interval. */
@@ -62,10 +62,10 @@ function together(runs, pointsOf) {
   return { xs, series };
 }
 
-const measure = (runs) =>
+export const measure = (runs) =>
   runs[0].result.measure === "bits" ? say("bits per byte", "1 バイトあたりのビット数") : say("accuracy", "正解率");
 
-/** The validation part along training. */
+/** The validation part along training, of runs. */
 export const validation = (runs) => ({
   title: say("Validation along training", "学習中の検証結果"),
   x: { label: say("step", "ステップ") },

@@ -2,48 +2,75 @@
 
 import { Chart } from "ropewalk/chart.js";
 import * as data from "ropewalk/data.js";
-import { h } from "ropewalk/dom.js";
+import { h, replace } from "ropewalk/dom.js";
 import { dropPlace } from "ropewalk/drop.js";
 import { HeatMap } from "ropewalk/heatmap.js";
 import { byPosition, extended, kind, needle, validation } from "ropewalk/results.js";
-import { number, say } from "ropewalk/words.js";
+import { groups, study, verdicts } from "ropewalk/studies.js";
+import { current, number, say } from "ropewalk/words.js";
 
-const KNOWN = ["extend", "extend.needle", "train"];
+const KNOWN = ["extend", "extend.needle", "train", "findings"];
 let results = null;
 
-const known = () => (results ?? []).filter((r) => KNOWN.includes(kind(r)));
+const known = () =>
+  (results ?? []).filter((r) => KNOWN.includes(kind(r)) && (kind(r) !== "findings" || groups(r).length));
 const runs = () => known().filter((r) => kind(r) === "train");
 const chosen = (name) => known().find((r) => r.name === name && kind(r) !== "train");
 
 /** What can be chosen: a result by its name, and all training runs together. */
 function choices() {
   const single = known().filter((r) => kind(r) !== "train");
-  const all = [
-    ["train", say("training runs: along training", "学習：学習の経過")],
-    ["test", say("training runs: by position", "学習：位置ごと")],
-  ];
+  const all = [["runs", say("training runs", "学習した各モデル")]];
   return [...single.map((r) => [r.name, r.name]), ...(runs().length ? all : [])];
 }
+
+/** What else can be chosen of a result, by the name of the control. */
+function parts(one) {
+  const curves = [
+    ["training", say("along training", "学習の経過")],
+    ["length", say("by length", "長さごと")],
+    ["position", say("by position", "位置ごと")],
+  ];
+  const found = {};
+  if (!one) found.curve = runs().length ? curves.filter(([key]) => key !== "length") : [];
+  else if (kind(one) === "extend.needle") found.try = one.result.tries.map((t) => [t.try, t.try]);
+  else if (kind(one) === "findings") Object.assign(found, { group: groups(one).map((g) => [g, g]), curve: curves });
+  return found;
+}
+
+/** The claim of a study, and what became of each thing that it expected. */
+const told = (one) => [
+  h("h3", {}, one.result.claim[current()]),
+  h("p", {}, say("Source: ", "出典："), one.result.source[current()]),
+  h(
+    "ul",
+    { class: "verdicts" },
+    verdicts(one).map(([verdict, statement, numbers]) =>
+      h("li", {}, h("strong", {}, verdict), say(": ", "："), statement, numbers ? ` (${numbers})` : null),
+    ),
+  ),
+];
 
 export default {
   id: "lab",
   title: () => say("Lab", "実験"),
   idea: () =>
     say(
-      "Curves that were measured, not computed here: what an extension costs a real model within its trained length and saves beyond it, and how small models learn with one encoding or another. Open the JSON that `ropewalk extend`, `ropewalk train` and the lab write, or name the files to `ropewalk explore`.",
-      "ここで計算したものではなく、測定した曲線を見せる。拡張を使うと実際のモデルが学習時の長さの中で何を失い、その先で何を得るか。位置符号化によって小さなモデルの学習がどう変わるか。`ropewalk extend` や `ropewalk train` が書き出した JSON を開くか、`ropewalk explore` の引数に渡してほしい。",
+      "Curves that were measured, not computed here: what an extension costs a real model within its trained length and saves beyond it, and how small models learn with one encoding or another. Open the JSON that `ropewalk extend`, `ropewalk train` and `ropewalk lab report` write, or name the files to `ropewalk explore`.",
+      "ここで計算したものではなく、測定した曲線を見せる。拡張を使うと実際のモデルが学習時の長さの中で何を失い、その先で何を得るか。位置符号化によって小さなモデルの学習がどう変わるか。`ropewalk extend`、`ropewalk train`、`ropewalk lab report` が書き出した JSON を開くか、`ropewalk explore` の引数に渡してほしい。",
     ),
-  defaults: { result: "", try: "" },
+  defaults: { result: "", try: "", group: "", curve: "training" },
   controls: ({ result }) => {
-    const one = chosen(result),
-      options = choices(),
-      found = [];
-    if (options.length) found.push({ name: "result", kind: "select", label: say("result", "結果"), options });
-    if (one && kind(one) === "extend.needle") {
-      const tries = one.result.tries.map((t) => [t.try, t.try]);
-      found.push({ name: "try", kind: "select", label: say("extension", "拡張"), options: tries });
-    }
-    return found;
+    const options = { result: choices(), ...parts(chosen(result)) };
+    const labels = {
+      result: say("result", "結果"),
+      try: say("extension", "拡張"),
+      group: say("part", "部分"),
+      curve: say("curves", "曲線"),
+    };
+    return Object.entries(options)
+      .filter(([name, some]) => some.length > (name === "group" ? 1 : 0))
+      .map(([name, some]) => ({ name, kind: "select", label: labels[name], options: some }));
   },
   mount(host, { refill, update, values: shared, seen }) {
     const drop = dropPlace({
@@ -68,24 +95,33 @@ export default {
             ),
           );
         }
+        if (kind({ result }) === "findings" && !groups({ result }).length) {
+          throw new Error(
+            say(`no run of the study in ${name} has ended yet`, `${name} の研究では、まだ一つも学習が終わっていません`),
+          );
+        }
         results = [{ name, result }, ...(results ?? []).filter((r) => r.name !== name)];
-        shared.result = kind({ result }) === "train" ? "train" : name;
+        shared.result = kind({ result }) === "train" ? "runs" : name;
         settle();
       },
     });
-    const box = h("div");
-    host.append(drop.node, box);
+    const box = h("div"),
+      found = h("div");
+    host.append(drop.node, box, found);
     let picture = null,
       gone = false;
 
     /** Names in the address that are not there give way to the first that is. */
     function settle() {
-      const options = choices().map(([key]) => key);
-      if (!options.includes(shared.result)) shared.result = options[0] ?? "";
-      const tries = chosen(shared.result)?.result.tries.map((t) => t.try) ?? [];
-      if (!tries.includes(shared.try)) shared.try = tries[0] ?? "";
+      among("result", choices());
+      for (const [name, options] of Object.entries(parts(chosen(shared.result)))) among(name, options);
       refill();
       update();
+    }
+
+    function among(name, options) {
+      const keys = options.map(([key]) => key);
+      if (!keys.includes(shared[name])) shared[name] = keys[0] ?? "";
     }
 
     function show(Kind) {
@@ -108,10 +144,17 @@ export default {
       queueMicrotask(settle); // when this view is the one that is shown
     else load();
 
+    /** The chart that is asked for. */
+    function curves(one, { group, curve }) {
+      if (!one) return (curve === "position" ? byPosition : validation)(runs());
+      return kind(one) === "findings" ? study(one, group, curve) : extended(one);
+    }
+
     return {
-      update({ result, try: name }) {
+      update({ result, try: name, ...of }) {
         if (!results) return say("Looking for results…", "結果を探しています…");
         const one = chosen(result);
+        replace(found, one && kind(one) === "findings" ? told(one) : null);
         if (!one && !runs().length) {
           return say(
             "Nothing to show yet. `ropewalk extend MODEL --json > result.json` makes such a file.",
@@ -127,12 +170,16 @@ export default {
             "正しい鍵の確率の割合を、長さと深さごとに示す。",
           );
         }
-        const spec = one ? extended(one) : (result === "test" ? byPosition : validation)(runs());
+        const spec = curves(one, of);
         show(Chart).draw({ name: "lab", ...spec });
         seen.pictures.lab = spec;
         const last = ({ ys }) => number(ys.findLast((v) => v != null) ?? NaN);
         const ends = spec.series.map((s) => `${s.label} ${last(s)}`).join(say("; ", "、"));
-        return say(`At the end of the curves: ${ends}.`, `曲線の終わりの値：${ends}。`);
+        const band = one && kind(one) === "findings";
+        return (
+          say(`At the end of the curves: ${ends}.`, `曲線の終わりの値：${ends}。`) +
+          (band ? say(" Means over seeds; the bands are their range.", "線はシードの平均、帯はその範囲。") : "")
+        );
       },
       destroy: () => {
         gone = true;
