@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tempfile
 from collections.abc import Sequence
@@ -113,7 +114,7 @@ def _is_result(path: Path) -> bool:
         return False
     try:
         schema = json.loads(path.read_text(encoding="utf-8")).get("schema", "")
-    except (ValueError, AttributeError, OSError):
+    except (ValueError, AttributeError, OSError, RecursionError):
         return False
     return isinstance(schema, str) and schema.startswith("ropewalk.")
 
@@ -123,9 +124,15 @@ def _is_study(path: Path) -> bool:
 
 
 def _of_study(folder: Path) -> list[Path]:
-    """What its runs have found so far; runs that only tuned the learning rate are not for comparison."""
+    """What its runs have found so far; runs that only tuned the learning rate are not for comparison.
+
+    Links that lead out of the folder are not followed: a study from somebody else, exported and handed on, must not
+    carry files of this computer with it.
+    """
+    inside = folder.resolve()
     found = sorted((folder / "runs").glob("*/result.json"))
-    return [path for path in found if not re.search(r"-tune-[0-9a-f]+$", path.parent.name)]
+    own = (path for path in found if path.resolve().is_relative_to(inside) and _is_result(path))
+    return [path for path in own if not re.search(r"-tune-[0-9a-f]+$", path.parent.name)]
 
 
 def _name(path: Path) -> str:
@@ -135,9 +142,17 @@ def _name(path: Path) -> str:
 
 def _load(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None, parse_float=_finite)
+    except RecursionError as error:
+        raise RefusedError(422, f"{path.name} cannot be read: it is nested too deeply") from error
     except (OSError, ValueError) as error:
         raise RefusedError(422, f"{path.name} cannot be read: {error}") from error
+
+
+def _finite(text: str) -> float | None:
+    """A browser's JSON has no infinity, by whichever spelling."""
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def _printable(name: str) -> str:
