@@ -193,7 +193,9 @@ def test_arrows_are_dragged_and_moved_by_keys(watched: Watched) -> None:
     page.mouse.down()
     centre = page.locator("figure svg").first.bounding_box()
     x, y = centre["x"] + centre["width"] / 2, centre["y"] + centre["height"] / 2
-    page.mouse.move(x - 80, y)  # to the left: 180 degrees
+    for to in (20, -20, -60, -80):  # to the left: 180 degrees; every step draws a new picture
+        page.mouse.move(x + to, y)
+    assert page.evaluate("ropewalk.values.ql") == pytest.approx(80 / 95, abs=0.02)
     page.mouse.up()
     assert abs(page.evaluate("ropewalk.values.qa")) == 180
     page.mouse.move(x + 50, y + 50)
@@ -501,6 +503,7 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     spec = page.evaluate("ropewalk.pictures.lab")
     assert (spec["xs"], [s["ys"] for s in spec["series"]]) == ([16, 48], [[2.75, 4.5], [2.75, 4.5]])
     assert spec["marks"][0]["x"] == 32
+    assert spec["y"]["label"] == "bits per byte"
     (tmp_path / "again.json").write_text(json.dumps(TRAINED))
     page.set_input_files("#result-file", tmp_path / "again.json")
     watched.until("ropewalk.pictures.lab.series?.length === 3")
@@ -524,9 +527,82 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     page.set_input_files("#result-file", tmp_path / "needle.json")
     watched.until("ropewalk.pictures.lab.cells")
     assert page.evaluate("ropewalk.pictures.lab.cells") == [0.25, 0.5, 0.75, 1.0]
-    (tmp_path / "list.json").write_text(json.dumps({"schema": "ropewalk.list/1"}))
-    page.set_input_files("#result-file", tmp_path / "list.json")
-    watched.until("document.querySelector('[role=alert]').textContent.includes('no curves')")
+    for name, document, why in (
+        ("list.json", {"schema": "ropewalk.list/1"}, "no curves"),
+        ("a.json", {"schema": "ropewalk.extend/1", "buckets": [[0, 1]], "tries": 3}, "not what this version"),
+        ("b.json", {"schema": "ropewalk.extend/1", "buckets": 1, "tries": [{"perplexity": []}]}, "not what this version"),
+        ("c.json", {"schema": "ropewalk.train/1", "validation": [1]}, "not what this version"),
+        ("d.json", {"schema": "ropewalk.extend.needle/1", "tries": [None]}, "not what this version"),
+    ):
+        (tmp_path / name).write_text(json.dumps(document))
+        page.set_input_files("#result-file", tmp_path / name)
+        watched.until(f"document.querySelector('[role=alert]').textContent.includes({why!r})")
+    assert page.evaluate("ropewalk.pictures.lab.cells") == [0.25, 0.5, 0.75, 1.0]
+
+
+def a_run(encoding: str, seed: int, validation: list[list[float]], **settings: Any) -> str:
+    told = {"goal": "reverse", "form": "encoder", "seed": seed, "learning_rate": seed / 1000, **settings}
+    return json.dumps({**TRAINED, "settings": {"encoding": encoding, **told}, "validation": validation, "test": []})
+
+
+def test_a_study_is_drawn_setting_by_setting_and_seeds_are_one_line(opened: Any, tmp_path: Path) -> None:
+    runs = {
+        "rope-seed1-00000001": a_run("rope", 1, [[100, 3.0], [200, 1.0]]),
+        "rope-seed2-00000002": a_run("rope", 2, [[100, 5.0], [200, 2.0], [300, 2.0]]),
+        "alibi-seed1-00000003": a_run("alibi", 1, [[200, 4.0]]),
+        "rope-decoder-00000004": a_run("rope", 1, [[100, 9.0]], form="decoder"),
+        "half-00000005": a_run("rope", 1, [[100, 7.0]], goal="causal", options={"layout": "half"}),
+        "interleaved-00000006": a_run("rope", 1, [[100, 8.0]], goal="causal", options={"layout": "interleaved"}),
+        "broken-00000007": '{"schema": "ropewalk.train/1"}',
+    }
+    for name, text in runs.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "result.json").write_text(text)
+    (tmp_path / "study.json").write_text("{}")
+    with serving([tmp_path]) as server:
+        watched = Watched(opened, server.address)
+        page = watched.go("#lab")
+        watched.until("ropewalk.pictures.lab")
+        options = page.locator("#c-of option").all_inner_texts()
+        assert sorted(options) == ["causal · encoder", "reverse · decoder", "reverse · encoder"]
+        page.select_option("#c-of", "reverse · encoder")
+        spec = page.evaluate("ropewalk.pictures.lab")
+        assert spec["title"].endswith(": reverse · encoder")
+        assert [s["label"] for s in spec["series"]] == ["ALiBi", "RoPE"]  # in teaching order
+        alibi, rope = spec["series"]
+        assert spec["xs"] == [100, 200, 300]
+        assert (rope["ys"], rope["low"], rope["high"]) == ([4, 1.5, 2], [3, 1, 2], [5, 2, 2])
+        assert alibi["ys"] == [None, 4, None]
+        assert "low" not in alibi
+        assert "up to 2 seeds" in reading(page)
+        page.select_option("#c-of", "causal · encoder")
+        lines = page.evaluate("ropewalk.pictures.lab.series")
+        assert [s["label"] for s in lines] == ["RoPE (layout=half)", "RoPE (layout=interleaved)"]
+        assert lines[0]["color"] != lines[1]["color"]
+        watched.until("location.hash.includes('of=')")
+        address = page.url
+        page.goto("about:blank")
+        page.goto(address)
+        watched.until("ropewalk.pictures.lab?.series.length === 2")
+        page = watched.go("#turn")
+        page = watched.go("#lab")  # with what is known already
+        assert "NaN" not in page.inner_text("main")
+        drawn = saved(page, "svg").decode()
+        assert "NaN" not in drawn
+        watched.close()
+
+
+def test_words_of_marks_and_shades_do_not_lie_on_one_another(watched: Watched) -> None:
+    """Llama 3.1 reaches 131,072 as configured and 65,536 under YaRN by 8: two marks a few pixels apart."""
+    from xml.etree import ElementTree
+
+    page = watched.go("#stretch")
+    root = ElementTree.fromstring(saved(page, "svg"))
+    texts = {"".join(t.itertext()): t.attrib for t in root.iter("{http://www.w3.org/2000/svg}text")}
+    ends = {name: texts[name]["text-anchor"] for name in ("trained 8,192", "extended 65,536", "extended 131,072")}
+    assert ends == {"trained 8,192": "start", "extended 65,536": "start", "extended 131,072": "end"}
+    assert float(texts["extended 65,536"]["y"]) - float(texts["extended 131,072"]["y"]) < 13
+    assert {"kept", "blended", "divided"} <= set(texts)
 
 
 # What is saved

@@ -136,7 +136,7 @@ function surroundings(view) {
     `ropewalk ${data.version()}. `,
     say(
       "Everything is computed in this page; nothing is fetched from elsewhere. Charts: uPlot (MIT).",
-      "すべてこのページの中で計算しています。外部からは何も読み込みません。グラフ: uPlot（MIT）。",
+      "すべてこのページの中で計算しています。外部からは何も読み込みません。グラフ：uPlot（MIT）。",
     ),
   );
 }

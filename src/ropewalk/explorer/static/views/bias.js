@@ -44,11 +44,14 @@ export function term(values) {
 }
 
 const ABOUT = {
-  alibi: () =>
-    say(
-      "A fixed slope for each head: the first heads look near, the last far. Nothing is learned.",
-      "傾きはヘッドごとに固定。前のヘッドは近くを、後ろのヘッドは遠くを見る。学習はしない。",
-    ),
+  alibi: ({ heads, head }) => {
+    const which = Math.min(head, heads),
+      slope = number(alibiSlopes(heads)[which - 1]);
+    return say(
+      `A fixed slope for each head: the first heads look near, the last far. Nothing is learned. Head ${which} of ${heads} takes ${slope} off the score for each token of distance.`,
+      `傾きはヘッドごとに固定。前のヘッドは近くを、後ろのヘッドは遠くを見る。学習はしない。${heads} 個のうち ${which} 番目のヘッドは、1 トークン離れるごとにスコアから ${slope} を引く。`,
+    );
+  },
   t5: () =>
     say(
       "One number for each bucket of distances, one bucket a distance when near, wide ones when far. Before training the numbers are random: look at where they change.",
@@ -142,7 +145,7 @@ export default {
   mount(host, { seen, refill }) {
     host.classList.add("two");
     const map = new HeatMap(host),
-      line = new Chart(host, { height: 340 });
+      line = new Chart(host, { height: 420 });
     let heads = null;
     return {
       update(values) {
@@ -158,7 +161,7 @@ export default {
         map.draw({
           name: `bias-${enc}`,
           title: say(`${name}: what is added to the score`, `${name}：スコアに足される数`),
-          reading: ABOUT[enc](),
+          reading: ABOUT[enc](values),
           rows: length,
           cols: length,
           values: cells,
@@ -170,8 +173,8 @@ export default {
         line.draw({
           name: `bias-${enc}-distance`,
           title: say("The same by distance, for three queries", "同じ数を距離で見る（三つのクエリ）"),
-          x: { label: say("distance (key − query)", "距離（キー − クエリ）"), min: -length, max: causal ? 0 : length },
-          y: { label: say("added", "足される数") },
+          x: { label: say("distance (key − query), in tokens", "距離（キー − クエリ、トークン数）"), min: -length, max: causal ? 0 : length },
+          y: { label: say("added to the score", "スコアに足される数") },
           xs: distances,
           series: queries.map((i, n) => ({
             color: [ENCODINGS[enc].color, "#222222", "#757575"][n],
@@ -182,7 +185,7 @@ export default {
           })),
         });
         seen.pictures.bias = { cells, length };
-        return ABOUT[enc]();
+        return ABOUT[enc](values);
       },
       destroy: () => {
         map.destroy();

@@ -140,9 +140,17 @@ export default {
         seen.pictures.distance = { distances, curves };
         const back = first && rebound(first.mean, distances),
           name = first && ENCODINGS[first.name].label;
+        const ends = (values) => [Math.min(...values), Math.max(...values)].map((x) => fixed(x, 2));
+        const [low, high] = first ? ends(first.mean) : [],
+          spread = first?.std && fixed(first.std.reduce((a, b) => a + b) / first.std.length, 2);
         const reading = !first
           ? say("Choose an encoding.", "位置符号化を選んでください。")
-          : back
+          : spread
+            ? say(
+                `${name}: over ${PAIRS} random pairs the mean lies between ${low} and ${high}, and a single pair about ${spread} away from it.`,
+                `${name}：ランダムな ${PAIRS} 組の平均は ${low} から ${high} の間。一組ごとには平均から ${spread} ほど離れる。`,
+              )
+            : back
             ? say(
                 `${name}: ${fixed(first.mean[0], 2)} at distance 0; its largest rebound is from ${fixed(back.low, 2)} at ${whole(back.lowAt)} back up to ${fixed(back.high, 2)} at ${whole(back.highAt)}.`,
                 `${name}：距離 0 で ${fixed(first.mean[0], 2)}。戻りが最も大きいのは、距離 ${whole(back.lowAt)} の ${fixed(back.low, 2)} から距離 ${whole(back.highAt)} の ${fixed(back.high, 2)} まで。`,

@@ -35,8 +35,8 @@ export default {
       options: ["8", "16", "32", "64", "128"].map((d) => [d, d]),
     },
     { name: "base", kind: "log", min: 10, max: 1000000, label: "base" },
-    { name: "rows", kind: "range", min: 20, max: 400, step: 10, label: say("positions", "位置の数") },
-    { name: "pos", kind: "range", min: 0, max: 300, label: say("position", "位置") },
+    { name: "rows", kind: "range", min: 20, max: 400, step: 10, label: say("positions shown", "表示する位置の数") },
+    { name: "pos", kind: "range", min: 0, max: 300, label: say("position p", "位置 p") },
     { name: "k", kind: "range", min: 0, max: 100, label: say("shift k", "ずらす量 k") },
   ],
   mount(host, { seen }) {
@@ -58,13 +58,14 @@ export default {
         const steps = [0, dim / 4, dim / 2, (3 * dim) / 4].map((c) => [c, c]);
         map.draw({
           name: "sinusoids",
-          title: say("The table: a row a position", "表（一行が一つの位置）"),
+          title: say("The table: a row a position; p and p + k are framed", "表（一行が一つの位置）。枠は p と p + k"),
           rows,
           cols: dim,
           values,
           low: -1,
           high: 1,
           square: false,
+          framed: [pos, pos + k].filter((p) => p < rows),
           x: { label: say("channel", "チャネル"), ticks: steps },
           y: {
             label: say("position", "位置"),
