@@ -530,7 +530,11 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     for name, document, why in (
         ("list.json", {"schema": "ropewalk.list/1"}, "no curves"),
         ("a.json", {"schema": "ropewalk.extend/1", "buckets": [[0, 1]], "tries": 3}, "not what this version"),
-        ("b.json", {"schema": "ropewalk.extend/1", "buckets": 1, "tries": [{"perplexity": []}]}, "not what this version"),
+        (
+            "b.json",
+            {"schema": "ropewalk.extend/1", "buckets": 1, "tries": [{"perplexity": []}]},
+            "not what this version",
+        ),
         ("c.json", {"schema": "ropewalk.train/1", "validation": [1]}, "not what this version"),
         ("d.json", {"schema": "ropewalk.extend.needle/1", "tries": [None]}, "not what this version"),
     ):
