@@ -114,7 +114,7 @@ def test_golden_configurations(js: Any) -> None:
     asked, wanted = [], []
     for name, config in MODELS.items():
         plan = read(config)
-        for layer, _ in {layer: None for layer in plan.layers}.items():
+        for layer in dict.fromkeys(plan.layers):
             if layer.kind != "rope" or (layer.bands is not None and layer.bands.widths is not None):
                 continue  # a vision tower's ladders come with the plan: test_bands compares those
             told = layer.json()
@@ -145,7 +145,7 @@ def test_golden_configurations_opened_in_the_page(watched: Watched, tmp_path: Pa
         page.set_input_files("#model-file", tmp_path / file)
         watched.until(f"document.querySelector('.reading').textContent.includes({json.dumps(file)})")
         plan = read(config)
-        turning = list({layer: None for layer in plan.layers if layer.kind == "rope"})
+        turning = [layer for layer in dict.fromkeys(plan.layers) if layer.kind == "rope"]
         if not turning:
             assert page.locator("figure.card:visible").count() == 0, name
             continue

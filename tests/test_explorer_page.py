@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+import ropewalk
 from browsing import Watched, browser, serving, small_gguf
 from ropewalk.explorer.export import write
 from ropewalk.explorer.models import KNOWN
@@ -22,6 +23,7 @@ from ropewalk.readers import read
 
 VIEWS = ("turn", "distance", "waves", "order", "stretch", "precision", "axes", "bias", "lab", "glossary", "quiz")
 WITH_PICTURES = VIEWS[:8]
+ENCODINGS = [cls.name for cls in ropewalk.ENCODINGS]
 JAPANESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 
 EXTENDED = {
@@ -218,6 +220,8 @@ def test_what_is_typed(watched: Watched) -> None:
     page = watched.go("#order")
     page.fill("#c-text", "one two three one")
     assert page.evaluate("ropewalk.pictures.order.words") == ["one", "two", "three", "one"]
+    page = watched.go("#order?text=who?+me?")  # a question mark in an address that somebody typed
+    assert page.evaluate("ropewalk.pictures.order.words") == ["who?", "me?"]
     page.fill("#c-text", "x")
     assert reading(page) == "Write two words or more."
     page.fill("#c-text", "<img src=x> & more")
@@ -227,6 +231,24 @@ def test_what_is_typed(watched: Watched) -> None:
     assert sorted(page.evaluate("ropewalk.pictures.order.other")) == sorted(before)
     page.click("#c-mirror")
     assert page.evaluate("ropewalk.pictures.order.other") == ["more", "&", "src=x>", "<img"]
+
+
+def test_a_curve_cut_from_a_longer_one_is_that_curve(watched: Watched) -> None:
+    code = """async ([enc, length]) => {
+        const { compute } = await import("ropewalk/views/distance.js"), m = await import("ropewalk/math/panel.js");
+        const values = { enc, length, dim: "16", vectors: "typed", q: "1, 0.5, -2", k: "0.25, -1", side: "after" };
+        const fill = (some) => Float64Array.from({ length: 16 }, (_, c) => some[c % some.length]);
+        const at = Array.from({ length: length + 1 }, (_, n) => n);
+        const tables = m.draw({ dim: 16, length: 4097, seed: 42 });
+        const pairs = { q: [fill([1, 0.5, -2])], k: [fill([0.25, -1])] };
+        return [[...compute(values).curves[0].mean], [...m.curve(enc, tables, pairs, 0, at).mean]];
+    }"""
+    page = watched.go("#turn")
+    for name in ENCODINGS:
+        for length in (300, 200):
+            cut, made = page.evaluate(code, [name, length])
+            assert len(cut) == length + 1
+            assert cut == pytest.approx(made, abs=1e-9), name
 
 
 def test_order_says_what_is_true(watched: Watched) -> None:
@@ -245,12 +267,16 @@ def test_a_step_of_a_slider_takes_no_longer_than_a_frame(watched: Watched, recor
     for place, slider in (
         ("#distance?dim=128&enc=rope,alibi,sinusoidal&length=4000", "length"),
         ("#distance?dim=128&vectors=random&length=4000", "length"),
-        ("#waves?dim=128&rows=200", "base"),
+        (f"#distance?dim=128&enc={','.join(ENCODINGS)}&length=4000", "length"),
+        ("#waves?dim=128&rows=400", "base"),
+        ("#waves?dim=128&rows=400", "pos"),
         ("#precision?dim=128", "pos"),
         ("#stretch?ext=own,linear,yarn,llama3", "factor"),
         ("#turn", "m"),
-        ("#axes", "row"),
-        ("#bias?length=128", "head"),
+        ("#axes?rows=32&cols=32", "row"),
+        ("#bias?length=256", "head"),
+        ("#bias?length=256&enc=t5", "max"),
+        ("#bias?length=256&enc=fire", "c"),
     ):
         page = watched.go(place)
         page.locator(f"#c-{slider}").focus()
@@ -313,10 +339,11 @@ def test_a_link_followed_at_once_is_not_overtaken_by_the_address_of_the_view_tha
     "place",
     [
         "#turn?m=1e9&n=-5&pair=NaN&shift=x&qa=Infinity",
+        "#turn?qa=1e300&ql=1e308&ka=-1e5&kl=-7",
         "#distance?enc=evil,rope&dim=7&length=1e12&vectors=?&side=&q=",
         "#distance?enc=",
         "#waves?dim=3&base=0&rows=-1",
-        "#order?enc=x&seed=1e99",
+        "#order?enc=x&seed=1e99&text=why?+what?+?",
         "#stretch?model=none&factor=0&ext=x&layer=99",
         "#stretch?ext=",
         "#precision?formats=&last=-1",
@@ -331,6 +358,7 @@ def test_an_address_may_hold_anything(watched: Watched, place: str) -> None:
     assert page.evaluate("ropewalk.view") == place[1:].split("?")[0]
     assert "NaN" not in page.inner_text("main")
     assert "undefined" not in page.inner_text("main")
+    assert not re.search("NaN|Infinity", page.locator("main").inner_html())
 
 
 def test_links_of_the_questions_lead_to_views_set_as_they_say(watched: Watched) -> None:
@@ -527,20 +555,18 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     page.set_input_files("#result-file", tmp_path / "needle.json")
     watched.until("ropewalk.pictures.lab.cells")
     assert page.evaluate("ropewalk.pictures.lab.cells") == [0.25, 0.5, 0.75, 1.0]
-    for name, document, why in (
-        ("list.json", {"schema": "ropewalk.list/1"}, "no curves"),
-        ("a.json", {"schema": "ropewalk.extend/1", "buckets": [[0, 1]], "tries": 3}, "not what this version"),
-        (
-            "b.json",
-            {"schema": "ropewalk.extend/1", "buckets": 1, "tries": [{"perplexity": []}]},
-            "not what this version",
-        ),
-        ("c.json", {"schema": "ropewalk.train/1", "validation": [1]}, "not what this version"),
-        ("d.json", {"schema": "ropewalk.extend.needle/1", "tries": [None]}, "not what this version"),
+    other = "not what this version of ropewalk writes"
+    for document, why in (
+        ({"schema": "ropewalk.list/1"}, "no curves"),
+        ({"schema": "ropewalk.extend/1", "buckets": [[0, 1]], "tries": 3}, other),
+        ({"schema": "ropewalk.extend/1", "buckets": 1, "tries": [{"perplexity": []}]}, other),
+        ({"schema": "ropewalk.train/1", "validation": [1]}, other),
+        ({"schema": "ropewalk.extend.needle/1", "tries": [None]}, other),
     ):
-        (tmp_path / name).write_text(json.dumps(document))
-        page.set_input_files("#result-file", tmp_path / name)
+        (tmp_path / "wrong.json").write_text(json.dumps(document))
+        page.set_input_files("#result-file", tmp_path / "wrong.json")
         watched.until(f"document.querySelector('[role=alert]').textContent.includes({why!r})")
+        page.set_input_files("#result-file", [])
     assert page.evaluate("ropewalk.pictures.lab.cells") == [0.25, 0.5, 0.75, 1.0]
 
 
@@ -685,6 +711,8 @@ def test_a_spreadsheet_takes_no_word_for_a_formula(watched: Watched) -> None:
     head, *rows = csv.reader(io.StringIO(saved(page, "csv").decode("utf-8-sig")))
     assert head[1:] == ["'=1+1", 'a,"b']
     assert [row[0] for row in rows] == head[1:]
+    made = page.evaluate("async (x) => (await import('ropewalk/figure.js')).csv([x])", ["\t=1", "a\rb", "c"])
+    assert made == '\'\t=1,"a\rb",c\r\n'
 
 
 def test_a_picture_tells_its_own_story(watched: Watched) -> None:
@@ -775,3 +803,8 @@ def test_printed_it_leaves_out_what_paper_cannot_do(watched: Watched) -> None:
     assert not page.locator("[data-save=png]").is_visible()
     assert page.locator(".plot canvas").is_visible()
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    page = watched.go("#stretch?ext=own,linear,ntk,yarn")
+    page.set_viewport_size({"width": 700, "height": 900})  # a sheet of A4
+    box = page.locator(".card.scroll")
+    assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth"), "paper does not scroll"
+    assert box.evaluate("(box) => getComputedStyle(box).overflow") == "visible"

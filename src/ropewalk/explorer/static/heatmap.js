@@ -1,7 +1,8 @@
 // A map of numbers as colours. What is on the page is the SVG that is saved, at the width of the page.
 //
 // A picture is told by an object: { name, title, reading, rows, cols, values (row by row; NaN is left white), x, y: {
-// label, ticks: [[cell, word], …] }, low, high, square, dots: [[row, col], …], framed: rows, which get a tick too }.
+// label, ticks: [[cell, word], …], words: cut ticks to their cells }, low, high, square, dots: [[row, col], …], framed:
+// rows in a frame, which get a tick too }.
 
 import { h, replace, svg } from "ropewalk/dom.js";
 import { frame } from "ropewalk/figure.js";
@@ -67,15 +68,22 @@ export class HeatMap {
   }
 }
 
+/** The colour map as pixels: bytes red, green, blue and opaque, the first of them the lowest of a number. */
+const COLORS = Uint32Array.from({ length: 256 }, (_, n) => {
+  const [red, green, blue] = cividis(n / 255);
+  return red + green * 2 ** 8 + blue * 2 ** 16 + 255 * 2 ** 24;
+});
+
 /** The cells as a picture of one pixel each. */
 function cells({ rows: r, cols: c, values }, low, high) {
   const canvas = h("canvas", { width: c, height: r }),
     pen = canvas.getContext("2d"),
     image = pen.createImageData(c, r);
+  const pixels = new Uint32Array(image.data.buffer),
+    scale = (COLORS.length - 1) / (high - low || 1);
   for (let n = 0; n < r * c; n++) {
-    const v = values[n],
-      color = Number.isFinite(v) ? cividis((v - low) / (high - low || 1)) : [255, 255, 255];
-    image.data.set([...color, 255], 4 * n);
+    const at = Math.round((values[n] - low) * scale);
+    pixels[n] = Number.isFinite(at) ? COLORS[Math.min(Math.max(at, 0), COLORS.length - 1)] : 0xffffffff;
   }
   pen.putImageData(image, 0, 0);
   return canvas.toDataURL();

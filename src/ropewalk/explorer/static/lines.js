@@ -135,7 +135,8 @@ export function draw(spec) {
       spec.series
         .filter((s) => s.low)
         .map((s) => {
-          const edge = (ys) => xs.flatMap((x, n) => (good(x, ys[n]) ? `${px(x).toFixed(1)},${py(ys[n]).toFixed(1)}` : []));
+          const spot = (x, y) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`;
+          const edge = (ys) => xs.flatMap((x, n) => (good(x, ys[n]) ? spot(x, ys[n]) : []));
           const points = [...edge(s.high), ...edge(s.low).reverse()].join(" ");
           return svg("polygon", { points, fill: s.color, "fill-opacity": 0.19 });
         }),

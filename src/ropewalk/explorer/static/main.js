@@ -35,6 +35,7 @@ function show() {
   const values = state.valuesOf(view.defaults, asked.values);
   for (const c of view.controls(values))
     if (c.name in values) values[c.name] = controls.sane(c, values[c.name], view.defaults[c.name]);
+  Object.assign(values, view.sane?.(values)); // what handles in a picture set, and no control
   shown?.made.destroy?.();
   const form = h("form", {
     class: "controls",

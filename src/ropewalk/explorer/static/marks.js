@@ -4,8 +4,8 @@
 export const wide = (words, size) => [...words].reduce((sum, c) => sum + (c > "\u2e80" ? 1 : 0.58) * size, 0);
 
 /**
- * Horizontal marks from the lowest to the highest, each with the end at which its words stand: the left one, or the right
- * one where those of the mark below are too near.
+ * Horizontal marks from the lowest to the highest, each with the end at which its words stand: the left one, or the
+ * right one where those of the mark below are too near.
  * @param {(y: number) => number} place the height of a value in pixels, from the top.
  */
 export function across(marks, place, near = 13) {

@@ -96,12 +96,12 @@ export function plane(values) {
     arc(after),
     name("q", values.m + values.shift),
     name("k", values.n + values.shift),
-    words(4 - WIDE, 16 - HIGH, `q·k = ${fixed(after.product, 4)}`, { "text-anchor": "start", "font-weight": 600 }),
+    words(4 - WIDE, 22 - HIGH, `q·k = ${fixed(after.product, 4)}`, { "text-anchor": "start", "font-weight": 600 }),
   );
 }
 
 /** Values of an arrow that has been moved: its angle in whole degrees, its length within the picture. */
-const moved = (which, angle, length) => ({
+export const moved = (which, angle, length) => ({
   [`${which}a`]: Math.round((((angle % 360) + 540) % 360) - 180),
   [`${which}l`]: +Math.min(1.3, Math.max(0.2, length)).toFixed(2),
 });

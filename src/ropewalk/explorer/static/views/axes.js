@@ -61,8 +61,8 @@ function strip(scheme, width) {
     },
     svg("rect", { width, height: bottom + 44, fill: "#fff" }),
     used.map((a, n) => [
-      svg("rect", { x: left + n * 110, y: 6, width: 12, height: 12, fill: AXES[a] }),
-      text(left + n * 110 + 18, 16, named(a)),
+      svg("rect", { x: 8 + n * 95, y: 6, width: 12, height: 12, fill: AXES[a] }),
+      text(8 + n * 95 + 18, 16, named(a)),
     ]),
     Array.from({ length: most + 1 }, (_, n) => [
       svg("line", { x1: left, x2: width - 10, y1: y(10 ** n), y2: y(10 ** n), stroke: "#e4e4e4" }),

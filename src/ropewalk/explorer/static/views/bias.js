@@ -14,17 +14,21 @@ const drawn = () => (panel ??= draw({ dim: DIM, length: 16, seed: 42 }));
 
 /** The term at (i, j), for a query and keys of ones. */
 export function term(values) {
-  const causal = values.causal;
+  const { causal, length } = values;
+  const byDistance = (f) => {
+    const table = Float64Array.from({ length: 2 * length - 1 }, (_, n) => f(n - length + 1));
+    return (i, j) => table[j - i + length - 1];
+  };
   switch (values.enc) {
     case "alibi": {
       const slopes = alibiSlopes(values.heads),
         slope = slopes[Math.min(values.head, values.heads) - 1];
-      return (i, j) => -slope * Math.abs(i - j);
+      return byDistance((d) => -slope * Math.abs(d));
     }
     case "t5":
-      return (i, j) => drawn().t5[bucket(j - i, { bidirectional: !causal, maxDistance: values.max })];
+      return byDistance((d) => drawn().t5[bucket(d, { bidirectional: !causal, maxDistance: values.max })]);
     case "kerple":
-      return (i, j) => kerple(Math.abs(i - j), { r1: values.r1, r2: values.r2, kernel: values.kernel });
+      return byDistance((d) => kerple(Math.abs(d), { r1: values.r1, r2: values.r2, kernel: values.kernel }));
     case "fire":
       return (i, j) =>
         fireNetwork(
@@ -38,7 +42,7 @@ export function term(values) {
         return sum / Math.sqrt(DIM);
       };
       const table = Array.from({ length: 33 }, (_, d) => row(d - 16));
-      return (i, j) => table[Math.max(-values.clip, Math.min(values.clip, j - i)) + 16];
+      return byDistance((d) => table[Math.max(-values.clip, Math.min(values.clip, d)) + 16]);
     }
   }
 }

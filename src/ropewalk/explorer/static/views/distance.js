@@ -6,11 +6,13 @@ import { NAMES, curve, draw, vectors } from "ropewalk/math/panel.js";
 import { fixed, say, whole } from "ropewalk/words.js";
 
 const PAIRS = 100,
-  MOST_POINTS = 512;
+  MOST_POINTS = 512,
+  FARTHEST = Array.from({ length: 4097 }, (_, n) => n);
 const kept = new Map();
 
 /** Made once: tables of 101 rows for short curves, as `ropewalk decay` draws them, and of 4097 for all longer ones. */
 function once(key, make) {
+  if (kept.size > 60) kept.clear();
   if (!kept.has(key)) kept.set(key, make());
   return kept.get(key);
 }
@@ -68,8 +70,15 @@ export function compute(values) {
   const distances = [...new Set(Array.from({ length: count + 1 }, (_, n) => Math.round((n * length) / count)))];
   const tables = drawn(dim, length, names),
     pairs = pairsOf({ ...values, dim });
-  const query = side > 0 ? 0 : length;
-  return { distances, curves: names.map((name) => ({ name, ...curve(name, tables, pairs, query, distances, side) })) };
+  // keys after a query at 0: a curve is the beginning of the longest one, which is made once and cut by the slider
+  const cut = side > 0 && !many && length > 100,
+    { vectors: kind, q, k } = values;
+  const made = (name) => {
+    if (!cut) return curve(name, tables, pairs, side > 0 ? 0 : length, distances, side);
+    const key = `${name} ${dim} ${kind} ${kind === "typed" ? `${q}; ${k}` : ""}`;
+    return { mean: once(key, () => curve(name, tables, pairs, 0, FARTHEST).mean).subarray(0, length + 1) };
+  };
+  return { distances, curves: names.map((name) => ({ name, std: null, ...made(name) })) };
 }
 
 export default {
@@ -85,6 +94,7 @@ export default {
     {
       name: "vectors",
       kind: "select",
+      wide: true,
       label: say("query and key", "クエリとキー"),
       options: [
         ["ones", say("all ones (the article's)", "すべて 1（記事と同じ）")],

@@ -31,7 +31,7 @@ function wavelengths(found, { before, trained, shown }) {
     lines = series(before, shown, wave),
     lengths = [...new Set([trained, ...shown.map((s) => s.reach)].filter(Boolean))];
   const most = Math.max(...lengths, ...lines.flatMap(({ ys }) => ys)),
-    shades = shown.length ? say(`; shades: ${label(shown[0])}`, `（濃淡：${label(shown[0])}）`) : "";
+    shades = shown.length ? say(`; shades: ${label(shown[0])}`, `。濃淡は ${label(shown[0])}`) : "";
   const count = (s, fate) => `${FATES[fate]()} ${s.fates.filter((x) => x === fate).length}`;
   return {
     name: "wavelengths",
@@ -49,15 +49,17 @@ function wavelengths(found, { before, trained, shown }) {
   };
 }
 
-function cosines({ before, shown }, pos) {
-  const cos = ({ inv_freq, attention_factor = 1 }) => Array.from(inv_freq, (f) => attention_factor * Math.cos(pos * f));
+/** What a query or key is turned by at a position: the cosines, or the sines, of all pairs. */
+function turns({ before, shown }, pos, wave) {
+  const made = ({ inv_freq, attention_factor = 1 }) =>
+    Array.from(inv_freq, (f) => attention_factor * (wave === "sin" ? Math.sin : Math.cos)(pos * f));
   return {
-    name: "cosines",
-    title: say(`cos at position ${whole(pos)}, before and after`, `位置 ${whole(pos)} での cos、拡張の前と後`),
+    name: wave,
+    title: say(`${wave} at position ${whole(pos)}, before and after`, `位置 ${whole(pos)} での ${wave}、拡張の前と後`),
     x: across(before),
-    y: { label: "cos", min: -1.5, max: 1.5 },
+    y: { label: wave, min: -1.5, max: 1.5 },
     xs: Array.from(before, (_, i) => i),
-    series: series(before, shown, cos),
+    series: series(before, shown, made),
   };
 }
 
@@ -70,7 +72,7 @@ function told(found, { layer, before, trained, shown }, pos) {
     after = first && at(first.inv_freq[i], first.attention_factor);
   return say(
     `${found.name}: base ${whole(layer.base)}, ${layer.rotary_dim} channels that turn${trained ? `, trained with ${whole(trained)} tokens, within which ${never} of ${before.length} pairs complete no turn` : ""}. Pair ${i} at position ${whole(pos)}: ${at(before[i])}${first ? `; with ${label(first)}: ${after}` : ""}.`,
-    `${found.name}：base ${whole(layer.base)}、回転するチャネル ${layer.rotary_dim}${trained ? `、学習時の長さ ${whole(trained)} トークン。その中で ${before.length} ペアのうち ${never} ペアは一回転しない` : ""}。位置 ${whole(pos)} のペア ${i}：${at(before[i])}${first ? `。${label(first)} では ${after}` : ""}。`,
+    `${found.name}：base ${whole(layer.base)}、回転するチャネル ${layer.rotary_dim}${trained ? `、学習時の長さ ${whole(trained)} トークン。その中で ${before.length} ペアのうち ${never} ペアは一回転しない` : ""}。位置 ${whole(pos)} のペア ${i}：${at(before[i])}${first ? `。${label(first)}：${after}` : ""}。`,
   );
 }
 
@@ -82,7 +84,7 @@ export default {
       "A pair whose wavelength exceeds the trained length never turned once in training; an extension slows such pairs, so that a longer text brings no angle that the model does not know. Which other pairs it touches differs from one extension to the next: pick a model, or open its config.json or GGUF file.",
       "波長が学習時の長さを超えるペアは、学習中に一回転したことがない。文脈長の拡張は、長いテキストでも未知の角度が現れないように、そうしたペアを遅くする。どのペアをどう変えるかは方法ごとに違う。モデルを選ぶか、config.json や GGUF を開いてほしい。",
     ),
-  defaults: { model: "Llama 3.1 8B", layer: "0", ext: "own,yarn", factor: 8, pos: 8192 },
+  defaults: { model: "Llama 3.1 8B", layer: "0", ext: "own,yarn", factor: 8, pos: 8192, wave: "cos" },
   controls: (values) => {
     const found = models.length ? find(values.model) : null,
       kinds = found ? turning(found) : [];
@@ -113,6 +115,7 @@ export default {
         label: say("factor to try", "試す倍率"),
       },
       { name: "pos", kind: "log", min: 1, max: 1048576, label: say("position", "位置") },
+      { name: "wave", kind: "select", label: say("cosine or sine", "cos か sin か"), options: [["cos", "cos"], ["sin", "sin"]] },
       {
         name: "ext",
         kind: "several",
@@ -204,10 +207,11 @@ export default {
         waves.draw(wavelengths(found, one));
         fate.hidden = false;
         replace(fate, table(one));
-        angles.draw(cosines(one, values.pos));
+        const turned = turns(one, pos, values.wave);
+        angles.draw(turned);
         seen.pictures.stretch = {
           trained,
-          cos: Array.from(before, (f) => Math.cos(pos * f)),
+          turned: turned.series.map(({ ys }) => ys),
           before: Array.from(before),
           shown: shown.map((s) => ({
             name: s.name,

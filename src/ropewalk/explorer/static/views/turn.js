@@ -3,7 +3,7 @@
 import { clocks, rows } from "ropewalk/clocks.js";
 import { h, replace, svg } from "ropewalk/dom.js";
 import { frame } from "ropewalk/figure.js";
-import { COLORS, DIM, degrees, drag, handle, plane, turned } from "ropewalk/plane.js";
+import { COLORS, DIM, degrees, drag, handle, moved, plane, turned } from "ropewalk/plane.js";
 import { fixed, number, say } from "ropewalk/words.js";
 
 const hands = () =>
@@ -42,6 +42,7 @@ export default {
     { name: "shift", kind: "range", min: 0, max: 1000, label: say("move both by", "両方を動かす量") },
     { name: "pair", kind: "range", min: 0, max: DIM / 2 - 1, label: say("pair of channels", "チャネルのペア") },
   ],
+  sane: ({ qa, ql, ka, kl }) => ({ ...moved("q", qa, ql), ...moved("k", ka, kl) }),
   mount(host, { set, seen }) {
     host.classList.add("two");
     let values;

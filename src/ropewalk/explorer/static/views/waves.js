@@ -4,7 +4,7 @@ import { Chart } from "ropewalk/chart.js";
 import { HeatMap } from "ropewalk/heatmap.js";
 import { ENCODINGS, LINES } from "ropewalk/looks.js";
 import { sinusoid } from "ropewalk/math/panel.js";
-import { geometric } from "ropewalk/math/spectra.js";
+import { geometric, turning } from "ropewalk/math/spectra.js";
 import { number, say, whole } from "ropewalk/words.js";
 
 /** PE(pos + k) from PE(pos) by turning each pair of channels by k: the map does not know pos. */
@@ -14,6 +14,19 @@ export function shifted(row, k, base) {
     const [c, s] = [Math.cos(k * f), Math.sin(k * f)];
     out[2 * i] = row[2 * i] * c + row[2 * i + 1] * s;
     out[2 * i + 1] = row[2 * i + 1] * c - row[2 * i] * s;
+  });
+  return out;
+}
+
+/** The table, row by row: each pair of channels once along all positions. */
+function table(rows, dim, base) {
+  const out = new Float64Array(rows * dim);
+  geometric(dim, base).forEach((f, i) => {
+    const [cos, sin] = turning(f, 0, rows);
+    for (let p = 0; p < rows; p++) {
+      out[p * dim + 2 * i] = sin[p];
+      out[p * dim + 2 * i + 1] = cos[p];
+    }
   });
   return out;
 }
@@ -48,8 +61,7 @@ export default {
       update({ dim: width, base, rows, pos, k }) {
         const dim = +width,
           f = geometric(dim, base),
-          values = new Float64Array(rows * dim);
-        for (let p = 0; p < rows; p++) values.set(sinusoid(p, dim, base), p * dim);
+          values = table(rows, dim, base);
         const longest = (2 * Math.PI) / f.at(-1);
         const here = sinusoid(pos, dim, base),
           moved = shifted(here, k, base),
