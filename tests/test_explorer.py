@@ -20,7 +20,7 @@ from ropewalk.explorer import page
 from ropewalk.explorer.api import MOST_BYTES, Api, RefusedError, known
 from ropewalk.explorer.export import standalone, write
 from ropewalk.explorer.models import KNOWN
-from ropewalk.explorer.server import Server
+from ropewalk.explorer.server import Server, names
 from ropewalk.readers import read
 
 LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "rope_theta": 5e5}
@@ -77,7 +77,7 @@ def test_the_page_and_its_files(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example"]
+    "host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example", ""]
 )
 @pytest.mark.parametrize(("method", "path"), [("GET", "/"), ("GET", "/api/models"), ("POST", "/api/inspect")])
 def test_another_host_is_refused(server: Server, host: str, method: str, path: str) -> None:
@@ -88,7 +88,15 @@ def test_another_host_is_refused(server: Server, host: str, method: str, path: s
 
 @pytest.mark.parametrize(
     "origin",
-    ["http://evil.example", "https://127.0.0.1:{port}", "null", "http://localhost", "http://127.0.0.1:{port}0"],
+    [
+        "http://evil.example",
+        "https://127.0.0.1:{port}",
+        "null",
+        "",
+        "127.0.0.1:{port}",
+        "http://localhost",
+        "http://127.0.0.1:{port}0",
+    ],
 )
 def test_another_origin_is_refused(server: Server, origin: str) -> None:
     origin = origin.format(port=server.server_address[1])
@@ -110,6 +118,11 @@ def test_the_own_names_are_answered(server: Server) -> None:
     for name in ("127.0.0.1", "localhost"):
         assert ask(server, "/api/results", Host=f"{name}:{port}", Origin=f"http://{name}:{port}")[0] == 200
     assert "Access-Control-Allow-Origin" not in ask(server, "/api/results")[1]
+
+
+def test_a_browser_leaves_out_the_port_of_http_itself() -> None:
+    assert names(8000) == {"127.0.0.1:8000", "localhost:8000"}
+    assert names(80) == {"127.0.0.1", "localhost", "127.0.0.1:80", "localhost:80"}
 
 
 def test_no_other_computer_can_reach_it(server: Server) -> None:
@@ -202,14 +215,21 @@ def test_bodies_over_the_limit_are_refused_unread(server: Server) -> None:
     assert status == 413
     assert why == f"the file has {MOST_BYTES + 1} bytes; at most {MOST_BYTES} are read"
     for length in ("-1", "1e3", "", "٣"):
-        assert error(raw_post(server, length))[0] == 411
+        assert error(post_as_is(server, f"Content-Length: {length}", b""))[0] == 411
     assert error(ask(server, "/api/inspect", method="POST"))[0] == 411
 
 
-def raw_post(server: Server, length: str) -> Any:
-    with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=20) as one:
-        host = f"127.0.0.1:{server.server_address[1]}"
-        one.sendall(f"POST /api/inspect HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n".encode())
+def test_a_body_in_chunks_or_one_that_breaks_off_is_refused(server: Server) -> None:
+    chunked = "Transfer-Encoding: chunked\r\nContent-Length: 2"
+    assert error(post_as_is(server, chunked, b"2\r\n{}\r\n0\r\n\r\n"))[0] == 411
+    assert error(post_as_is(server, "Content-Length: 9", b"{}")) == (400, "the request ended after 2 of 9 bytes")
+
+
+def post_as_is(server: Server, headers: str, body: bytes) -> Any:
+    port = server.server_address[1]
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
+        one.sendall(f"POST /api/inspect HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{headers}\r\n\r\n".encode() + body)
+        one.shutdown(socket.SHUT_WR)
         answer = http.client.HTTPResponse(one)
         answer.begin()
         return answer.status, answer.headers, answer.read()
@@ -293,6 +313,41 @@ def test_a_folder_of_a_study_gives_what_its_runs_have_found(tmp_path: Path) -> N
     with pytest.raises(RefusedError) as refused:
         api.get("results")
     assert refused.value.status == 422
+
+
+@pytest.mark.parametrize("link", ["runs/a/result.json", "runs/a", "study.json"])
+def test_links_that_lead_out_of_a_study_are_not_followed(link: str, tmp_path: Path) -> None:
+    study, elsewhere = tmp_path / "study", tmp_path / "elsewhere"
+    for place in (study / "runs" / "a", elsewhere):
+        place.mkdir(parents=True)
+        (place / "result.json").write_text("{}")
+    (study / "study.json").write_text("{}")
+    (elsewhere / "study.json").write_text("{}")
+    if link == "runs/a":
+        (study / link / "result.json").unlink()
+        (study / link).rmdir()
+        (study / link).symlink_to(elsewhere)
+    else:
+        (study / link).unlink()
+        (study / link).symlink_to(elsewhere / Path(link).name)
+    with pytest.raises(RefusedError, match="is a link that leads out of the study"):
+        Api([study]).get("results")
+
+
+def test_results_that_a_browser_cannot_read_as_they_are(tmp_path: Path) -> None:
+    """Infinity spelled as a number, half of a character, brackets without end."""
+    odd, deep = tmp_path / "odd.json", tmp_path / "deep.json"
+    odd.write_text('{"schema": "ropewalk.extend/1", "x": [1e999, -1e999, Infinity, 1.5], "name": "\\ud800"}')
+    with serving([odd]) as server:
+        [found] = json.loads(ask(server, "/api/results")[2])
+    assert found["result"]["x"] == [None, None, None, 1.5]
+    assert "1.5" in standalone("en", [odd]).encode().decode()
+    deep.write_text('{"schema": "ropewalk.extend/1", "x": ' + "[" * 200_000)
+    api = Api()
+    api.results = [deep]
+    with pytest.raises(RefusedError, match="nested too deeply"):
+        api.get("results")
+    assert Api([deep]).results == []
 
 
 def now_unreadable() -> str:

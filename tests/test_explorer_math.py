@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from ropewalk.measure.decay import decay
 from ropewalk.multimodal import Image
 from ropewalk.plans import LayerPlan, RotaryPlan
 from ropewalk.plots.style import PALETTE
+from ropewalk.readers import read
 
 ARTICLE = golden("article.json")
 NAMES = [cls.name for cls in ENCODINGS]
@@ -101,6 +104,60 @@ def test_golden_frequencies(js: Any, case: dict[str, Any]) -> None:
     assert found["inv_freq"] == pytest.approx(case["inv_freq"], rel=1e-12, abs=1e-300)
     assert found["attention_factor"] == pytest.approx(case["attention_factor"], rel=1e-12)
     assert found["softmax_multiplier"] == pytest.approx(case["softmax_multiplier"], rel=1e-12)
+
+
+MODELS = {m["name"]: m["config"] for m in golden("model-configs.json")["models"]}
+
+
+def test_golden_configurations(js: Any) -> None:
+    """Each real model, read by Python as for the page and computed by the page, against what Python computes itself."""
+    asked, wanted = [], []
+    for name, config in MODELS.items():
+        plan = read(config)
+        for layer in dict.fromkeys(plan.layers):
+            if layer.kind != "rope" or (layer.bands is not None and layer.bands.widths is not None):
+                continue  # a vision tower's ladders come with the plan: test_bands compares those
+            told = layer.json()
+            for length in (1, 5000, 2 * (plan.max_length or 10_000)):
+                asked.append([told["rotary_dim"], told["base"], told["extension"], length])
+                wanted.append((name, length, layer.spectrum(length=length)))
+    found = js(
+        "math/spectra",
+        "x.map((given) => (({ inv_freq, ...rest }) => ({ ...rest, inv_freq: [...inv_freq] }))(m.spectrum(...given)))",
+        asked,
+    )
+    seen = {name for name, *_ in wanted}
+    assert len(seen) >= 20
+    for (name, length, want), one in zip(wanted, found, strict=True):
+        assert want is not None
+        assert one["inv_freq"] == pytest.approx(list(want.radians), rel=1e-12, abs=1e-300), (name, length)
+        assert one["attention_factor"] == pytest.approx(want.attention_factor, rel=1e-12), (name, length)
+        assert one["softmax_multiplier"] == pytest.approx(want.softmax_multiplier, rel=1e-12), (name, length)
+
+
+def test_golden_configurations_opened_in_the_page(watched: Watched, tmp_path: Path) -> None:
+    """The whole way: a config.json is opened in Stretch, and what is drawn is what Python computes."""
+    page = watched.go("#stretch?ext=own")
+    watched.until("ropewalk.pictures.stretch")
+    for name, config in MODELS.items():
+        file = f"{name}.json"
+        (tmp_path / file).write_text(json.dumps(config))
+        page.set_input_files("#model-file", tmp_path / file)
+        watched.until(f"document.querySelector('.reading').textContent.includes({json.dumps(file)})")
+        plan = read(config)
+        turning = [layer for layer in dict.fromkeys(plan.layers) if layer.kind == "rope"]
+        if not turning:
+            assert page.locator("figure.card:visible").count() == 0, name
+            continue
+        layer, shown = turning[0], page.evaluate("ropewalk.pictures.stretch")
+        plain = geometric(layer.rotary_dim, layer.base).radians if layer.extension else layer.spectrum().radians
+        assert shown["before"] == pytest.approx(list(plain), rel=1e-12), name
+        assert len(shown["shown"]) == (layer.extension is not None), name
+        for own in shown["shown"]:
+            reach = max(plan.extended_length or 0, plan.max_length or 0, shown["trained"] or 0)
+            want = layer.spectrum(length=reach if layer.extension.depends_on_length else None)
+            assert own["inv_freq"] == pytest.approx(list(want.radians), rel=1e-12, abs=1e-300), name
+            assert own["attention_factor"] == pytest.approx(want.attention_factor, rel=1e-12), name
 
 
 def test_every_extension_of_python_is_known_and_no_other(js: Any) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+import ropewalk
 from browsing import Watched, browser, serving, small_gguf
 from ropewalk.explorer.export import write
 from ropewalk.explorer.models import KNOWN
@@ -22,6 +23,7 @@ from ropewalk.readers import read
 
 VIEWS = ("turn", "distance", "waves", "order", "stretch", "precision", "axes", "bias", "lab", "glossary", "quiz")
 WITH_PICTURES = VIEWS[:8]
+ENCODINGS = [cls.name for cls in ropewalk.ENCODINGS]
 JAPANESE = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]")
 
 EXTENDED = {
@@ -246,7 +248,9 @@ def test_arrows_are_dragged_and_moved_by_keys(watched: Watched) -> None:
     page.mouse.down()
     centre = page.locator("figure svg").first.bounding_box()
     x, y = centre["x"] + centre["width"] / 2, centre["y"] + centre["height"] / 2
-    page.mouse.move(x - 80, y)  # to the left: 180 degrees
+    for to in (20, -20, -60, -80):  # to the left: 180 degrees; every step draws a new picture
+        page.mouse.move(x + to, y)
+    assert page.evaluate("ropewalk.values.ql") == pytest.approx(80 / 95, abs=0.02)
     page.mouse.up()
     assert abs(page.evaluate("ropewalk.values.qa")) == 180
     page.mouse.move(x + 50, y + 50)
@@ -269,6 +273,8 @@ def test_what_is_typed(watched: Watched) -> None:
     page = watched.go("#order")
     page.fill("#c-text", "one two three one")
     assert page.evaluate("ropewalk.pictures.order.words") == ["one", "two", "three", "one"]
+    page = watched.go("#order?text=who?+me?")  # a question mark in an address that somebody typed
+    assert page.evaluate("ropewalk.pictures.order.words") == ["who?", "me?"]
     page.fill("#c-text", "x")
     assert reading(page) == "Write two words or more."
     page.fill("#c-text", "<img src=x> & more")
@@ -278,6 +284,24 @@ def test_what_is_typed(watched: Watched) -> None:
     assert sorted(page.evaluate("ropewalk.pictures.order.other")) == sorted(before)
     page.click("#c-mirror")
     assert page.evaluate("ropewalk.pictures.order.other") == ["more", "&", "src=x>", "<img"]
+
+
+def test_a_curve_cut_from_a_longer_one_is_that_curve(watched: Watched) -> None:
+    code = """async ([enc, length]) => {
+        const { compute } = await import("ropewalk/views/distance.js"), m = await import("ropewalk/math/panel.js");
+        const values = { enc, length, dim: "16", vectors: "typed", q: "1, 0.5, -2", k: "0.25, -1", side: "after" };
+        const fill = (some) => Float64Array.from({ length: 16 }, (_, c) => some[c % some.length]);
+        const at = Array.from({ length: length + 1 }, (_, n) => n);
+        const tables = m.draw({ dim: 16, length: 4097, seed: 42 });
+        const pairs = { q: [fill([1, 0.5, -2])], k: [fill([0.25, -1])] };
+        return [[...compute(values).curves[0].mean], [...m.curve(enc, tables, pairs, 0, at).mean]];
+    }"""
+    page = watched.go("#turn")
+    for name in ENCODINGS:
+        for length in (300, 200):
+            cut, made = page.evaluate(code, [name, length])
+            assert len(cut) == length + 1
+            assert cut == pytest.approx(made, abs=1e-9), name
 
 
 def test_order_says_what_is_true(watched: Watched) -> None:
@@ -296,12 +320,16 @@ def test_a_step_of_a_slider_takes_no_longer_than_a_frame(watched: Watched, recor
     for place, slider in (
         ("#distance?dim=128&enc=rope,alibi,sinusoidal&length=4000", "length"),
         ("#distance?dim=128&vectors=random&length=4000", "length"),
-        ("#waves?dim=128&rows=200", "base"),
+        (f"#distance?dim=128&enc={','.join(ENCODINGS)}&length=4000", "length"),
+        ("#waves?dim=128&rows=400", "base"),
+        ("#waves?dim=128&rows=400", "pos"),
         ("#precision?dim=128", "pos"),
         ("#stretch?ext=own,linear,yarn,llama3", "factor"),
         ("#turn", "m"),
-        ("#axes", "row"),
-        ("#bias?length=128", "head"),
+        ("#axes?rows=32&cols=32", "row"),
+        ("#bias?length=256", "head"),
+        ("#bias?length=256&enc=t5", "max"),
+        ("#bias?length=256&enc=fire", "c"),
     ):
         page = watched.go(place)
         page.locator(f"#c-{slider}").focus()
@@ -364,10 +392,11 @@ def test_a_link_followed_at_once_is_not_overtaken_by_the_address_of_the_view_tha
     "place",
     [
         "#turn?m=1e9&n=-5&pair=NaN&shift=x&qa=Infinity",
+        "#turn?qa=1e300&ql=1e308&ka=-1e5&kl=-7",
         "#distance?enc=evil,rope&dim=7&length=1e12&vectors=?&side=&q=",
         "#distance?enc=",
         "#waves?dim=3&base=0&rows=-1",
-        "#order?enc=x&seed=1e99",
+        "#order?enc=x&seed=1e99&text=why?+what?+?",
         "#stretch?model=none&factor=0&ext=x&layer=99",
         "#stretch?ext=",
         "#precision?formats=&last=-1",
@@ -382,6 +411,7 @@ def test_an_address_may_hold_anything(watched: Watched, place: str) -> None:
     assert page.evaluate("ropewalk.view") == place[1:].split("?")[0]
     assert "NaN" not in page.inner_text("main")
     assert "undefined" not in page.inner_text("main")
+    assert not re.search("NaN|Infinity", page.locator("main").inner_html())
 
 
 def test_links_of_the_questions_lead_to_views_set_as_they_say(watched: Watched) -> None:
@@ -535,7 +565,7 @@ def test_every_known_model_can_be_stretched(watched: Watched) -> None:
 
 
 def test_a_study(watched: Watched, tmp_path: Path) -> None:
-    page = watched.go("#lab?group=masked")
+    page = watched.go("#lab?of=masked")
     (tmp_path / "small.json").write_text(json.dumps(FOUND))
     page.set_input_files("#result-file", tmp_path / "small.json")
     watched.until("ropewalk.pictures.lab.title?.startsWith('small')")
@@ -552,7 +582,7 @@ def test_a_study(watched: Watched, tmp_path: Path) -> None:
     assert (drawn["xs"], drawn["x"]["at"], drawn["marks"][0]["x"]) == ([32, 64], [32, 64], 32)
     page.select_option("#c-curve", "position")
     assert page.evaluate("ropewalk.pictures.lab.series.map((s) => s.ys)") == [[3.5], [3.5]]
-    page.select_option("#c-group", "causal")
+    page.select_option("#c-of", "causal")
     assert page.evaluate("ropewalk.pictures.lab.series.map((s) => s.label)") == ["ALiBi"]
     assert page.inner_text("main h3") == "It <i>works</i>"
     assert page.locator(".verdicts li").all_inner_texts() == [
@@ -590,6 +620,7 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     spec = page.evaluate("ropewalk.pictures.lab")
     assert (spec["xs"], [s["ys"] for s in spec["series"]]) == ([16, 48], [[2.75, 4.5], [2.75, 4.5]])
     assert spec["marks"][0]["x"] == 32
+    assert spec["y"]["label"] == "bits per byte"
     page.select_option("#c-curve", "training")
     (tmp_path / "again.json").write_text(json.dumps(TRAINED))
     page.set_input_files("#result-file", tmp_path / "again.json")
@@ -614,9 +645,82 @@ def test_results_of_the_lab(watched: Watched, tmp_path: Path) -> None:
     page.set_input_files("#result-file", tmp_path / "needle.json")
     watched.until("ropewalk.pictures.lab.cells")
     assert page.evaluate("ropewalk.pictures.lab.cells") == [0.25, 0.5, 0.75, 1.0]
-    (tmp_path / "list.json").write_text(json.dumps({"schema": "ropewalk.list/1"}))
-    page.set_input_files("#result-file", tmp_path / "list.json")
-    watched.until("document.querySelector('[role=alert]').textContent.includes('no curves')")
+    other = "not what this version of ropewalk writes"
+    for document, why in (
+        ({"schema": "ropewalk.list/1"}, "no curves"),
+        ({"schema": "ropewalk.extend/1", "buckets": [[0, 1]], "tries": 3}, other),
+        ({"schema": "ropewalk.extend/1", "buckets": 1, "tries": [{"perplexity": []}]}, other),
+        ({"schema": "ropewalk.train/1", "validation": [1]}, other),
+        ({"schema": "ropewalk.extend.needle/1", "tries": [None]}, other),
+    ):
+        (tmp_path / "wrong.json").write_text(json.dumps(document))
+        page.set_input_files("#result-file", tmp_path / "wrong.json")
+        watched.until(f"document.querySelector('[role=alert]').textContent.includes({why!r})")
+        page.set_input_files("#result-file", [])
+    assert page.evaluate("ropewalk.pictures.lab.cells") == [0.25, 0.5, 0.75, 1.0]
+
+
+def a_run(encoding: str, seed: int, validation: list[list[float]], **settings: Any) -> str:
+    told = {"goal": "reverse", "form": "encoder", "seed": seed, "learning_rate": seed / 1000, **settings}
+    return json.dumps({**TRAINED, "settings": {"encoding": encoding, **told}, "validation": validation, "test": []})
+
+
+def test_runs_are_drawn_setting_by_setting_and_seeds_are_one_line(opened: Any, tmp_path: Path) -> None:
+    runs = {
+        "rope-1": a_run("rope", 1, [[100, 3.0], [200, 1.0]]),
+        "rope-2": a_run("rope", 2, [[100, 5.0], [200, 2.0], [300, 2.0]]),
+        "alibi-1": a_run("alibi", 1, [[200, 4.0]]),
+        "rope-decoder": a_run("rope", 1, [[100, 9.0]], form="decoder"),
+        "half": a_run("rope", 1, [[100, 7.0]], goal="causal", options={"layout": "half"}),
+        "interleaved": a_run("rope", 1, [[100, 8.0]], goal="causal", options={"layout": "interleaved"}),
+        "broken": '{"schema": "ropewalk.train/1"}',
+    }
+    for name, text in runs.items():
+        (tmp_path / f"{name}.json").write_text(text)
+    with serving(sorted(tmp_path.glob("*.json"))) as server:
+        watched = Watched(opened, server.address)
+        page = watched.go("#lab")
+        watched.until("ropewalk.pictures.lab")
+        options = page.locator("#c-of option").all_inner_texts()
+        assert sorted(options) == ["causal · encoder", "reverse · decoder", "reverse · encoder"]
+        page.select_option("#c-of", "reverse · encoder")
+        spec = page.evaluate("ropewalk.pictures.lab")
+        assert spec["title"].endswith(": reverse · encoder")
+        assert [s["label"] for s in spec["series"]] == ["ALiBi", "RoPE"]  # in teaching order
+        alibi, rope = spec["series"]
+        assert spec["xs"] == [100, 200, 300]
+        assert (rope["ys"], rope["low"], rope["high"]) == ([4, 1.5, 2], [3, 1, 2], [5, 2, 2])
+        assert alibi["ys"] == [None, 4, None]
+        assert "low" not in alibi
+        assert "up to 2 seeds" in reading(page)
+        page.select_option("#c-of", "causal · encoder")
+        lines = page.evaluate("ropewalk.pictures.lab.series")
+        assert [s["label"] for s in lines] == ["RoPE (layout=half)", "RoPE (layout=interleaved)"]
+        assert lines[0]["color"] != lines[1]["color"]
+        watched.until("location.hash.includes('of=')")
+        address = page.url
+        page.goto("about:blank")
+        page.goto(address)
+        watched.until("ropewalk.pictures.lab?.series.length === 2")
+        page = watched.go("#turn")
+        page = watched.go("#lab")  # with what is known already
+        assert "NaN" not in page.inner_text("main")
+        drawn = saved(page, "svg").decode()
+        assert "NaN" not in drawn
+        watched.close()
+
+
+def test_words_of_marks_and_shades_do_not_lie_on_one_another(watched: Watched) -> None:
+    """Llama 3.1 reaches 131,072 as configured and 65,536 under YaRN by 8: two marks a few pixels apart."""
+    from xml.etree import ElementTree
+
+    page = watched.go("#stretch")
+    root = ElementTree.fromstring(saved(page, "svg"))
+    texts = {"".join(t.itertext()): t.attrib for t in root.iter("{http://www.w3.org/2000/svg}text")}
+    ends = {name: texts[name]["text-anchor"] for name in ("trained 8,192", "extended 65,536", "extended 131,072")}
+    assert ends == {"trained 8,192": "start", "extended 65,536": "start", "extended 131,072": "end"}
+    assert float(texts["extended 65,536"]["y"]) - float(texts["extended 131,072"]["y"]) < 13
+    assert {"kept", "blended", "divided"} <= set(texts)
 
 
 # What is saved
@@ -695,6 +799,8 @@ def test_a_spreadsheet_takes_no_word_for_a_formula(watched: Watched) -> None:
     head, *rows = csv.reader(io.StringIO(saved(page, "csv").decode("utf-8-sig")))
     assert head[1:] == ["'=1+1", 'a,"b']
     assert [row[0] for row in rows] == head[1:]
+    made = page.evaluate("async (x) => (await import('ropewalk/figure.js')).csv([x])", ["\t=1", "a\rb", "c"])
+    assert made == '\'\t=1,"a\rb",c\r\n'
 
 
 def test_a_picture_tells_its_own_story(watched: Watched) -> None:
@@ -785,3 +891,8 @@ def test_printed_it_leaves_out_what_paper_cannot_do(watched: Watched) -> None:
     assert not page.locator("[data-save=png]").is_visible()
     assert page.locator(".plot canvas").is_visible()
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    page = watched.go("#stretch?ext=own,linear,ntk,yarn")
+    page.set_viewport_size({"width": 700, "height": 900})  # a sheet of A4
+    box = page.locator(".card.scroll")
+    assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth"), "paper does not scroll"
+    assert box.evaluate("(box) => getComputedStyle(box).overflow") == "visible"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,7 +115,7 @@ def _is_result(path: Path) -> bool:
         return False
     try:
         schema = json.loads(path.read_text(encoding="utf-8")).get("schema", "")
-    except (ValueError, AttributeError, OSError):
+    except (ValueError, AttributeError, OSError, RecursionError):
         return False
     return isinstance(schema, str) and schema.startswith("ropewalk.")
 
@@ -124,7 +125,15 @@ def _is_study(path: Path) -> bool:
 
 
 def _of_study(folder: Path) -> Any:
-    """What its runs have found so far."""
+    """What its runs have found so far.
+
+    Links that lead out of the folder are not followed: a study from somebody else, exported and handed on, must not
+    carry files of this computer with it.
+    """
+    inside = folder.resolve()
+    for path in (folder / "study.json", *folder.glob("runs/*/*.json")):
+        if not path.resolve().is_relative_to(inside):
+            raise RefusedError(422, f"{path} is a link that leads out of the study")
     try:
         from ropewalk.lab.conduct import study_in
         from ropewalk.lab.findings import document
@@ -138,9 +147,17 @@ def _of_study(folder: Path) -> Any:
 
 def _load(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None, parse_float=_finite)
+    except RecursionError as error:
+        raise RefusedError(422, f"{path.name} cannot be read: it is nested too deeply") from error
     except (OSError, ValueError) as error:
         raise RefusedError(422, f"{path.name} cannot be read: {error}") from error
+
+
+def _finite(text: str) -> float | None:
+    """A browser's JSON has no infinity, by whichever spelling."""
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def _printable(name: str) -> str:

@@ -39,6 +39,7 @@ def settings(language: Language, data: dict[str, Any] | None = None) -> str:
     if data is not None:
         told["data"] = data
     text = json.dumps(told, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")  # no </script> inside
+    text = text.encode("utf-8", "replace").decode()  # half of a character cannot be written
     return f'<script type="application/json" id="settings">{text}</script>'
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +17,11 @@ from ropewalk.language import Language
 
 HOST = "127.0.0.1"
 _LOG = logging.getLogger("ropewalk.explorer")
+
+
+def names(port: int) -> set[str]:
+    """What a browser may call this server: the port is left out where it is HTTP's own."""
+    return {f"{name}{end}" for name in (HOST, "localhost") for end in (f":{port}", *([""] if port == 80 else []))}
 
 
 class Server(ThreadingHTTPServer):
@@ -82,19 +88,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "there is no such page")
             return
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
+        if not re.fullmatch("[0-9]{1,19}", length) or "Transfer-Encoding" in self.headers:
             self._refuse(411, "the request does not say how long it is")
         elif int(length) > MOST_BYTES:
             self._refuse(413, f"the file has {length} bytes; at most {MOST_BYTES} are read")
         else:
             asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
             body = self.rfile.read(int(length))
+            if len(body) < int(length):
+                self._refuse(400, f"the request ended after {len(body)} of {length} bytes")
+                return
             self._answer(lambda: self.server.api.inspect(body, asked.get("name", ""), asked.get("size", "")))
 
     def _from_here(self) -> bool:
-        own = {f"{name}:{self.server.server_address[1]}" for name in (HOST, "localhost")}
+        own = names(self.server.server_address[1])
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "none")
-        foreign = origin is not None and origin.removeprefix("http://") not in own
+        foreign = origin is not None and origin not in {f"http://{name}" for name in own}
         # another site may link to the page, but not take answers
         taken = self.path.startswith("/api/") and site not in ("same-origin", "none")
         if self.headers.get("Host") not in own:

@@ -1,17 +1,16 @@
 // A chart of lines: uPlot on the page, an SVG of the same when saved.
 //
 // A picture is told by an object: { title, reading, x: { label, log, min, max, at }, y: the same, xs, series: [{ label,
-// color, dash, ys, width, points, low, high }], marks: [{ x or y, label }], zones: [{ from, to, color }] }.
+// color, dash, ys, width, points, low, high }], marks: [{ x or y, label }], zones: [{ from, to, color, label }] }.
 // `low` and `high` are the edges of a band around a line; `at` lists the ticks of an axis.
 
 import uPlot from "ropewalk/vendor/uPlot.esm.js";
 import { h, replace, svg } from "ropewalk/dom.js";
+import { FONT, before, behind } from "ropewalk/canvas.js";
 import { frame } from "ropewalk/figure.js";
-import { around, draw, height, padded, ticks } from "ropewalk/lines.js";
+import { draw, height, padded, ticks } from "ropewalk/lines.js";
 import { GRID, INK } from "ropewalk/looks.js";
 import { number, say, tick } from "ropewalk/words.js";
-
-const FONT = "12px system-ui, 'Noto Sans CJK JP', ropewalk, sans-serif";
 
 export class Chart {
   constructor(host, { height = 340 } = {}) {
@@ -102,70 +101,17 @@ export class Chart {
           width: s.width ?? 2,
           dash: s.dash?.length ? s.dash : undefined,
           points: { show: Boolean(s.points), size: 6 },
+          pxAlign: 0, // a slope stays straight
           spanGaps: true, // lines that were measured at different places share an axis
           ...(s.points === "only" ? { paths: () => null } : {}),
         })),
       ],
-      hooks: { drawClear: [(u) => this.#behind(u)], draw: [(u) => this.#marks(u)], setCursor: [(u) => this.#point(u)] },
+      hooks: {
+        drawClear: [(u) => behind(u, this.spec)],
+        draw: [(u) => before(u, this.spec)],
+        setCursor: [(u) => this.#point(u)],
+      },
     };
-  }
-
-  /** Zones and bands, which lie behind the lines. */
-  #behind(u) {
-    const { ctx: pen, bbox } = u;
-    pen.save();
-    pen.beginPath();
-    pen.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    pen.clip();
-    for (const { from, to, color } of this.spec.zones ?? []) {
-      const [left, right] = [u.valToPos(from, "x", true), u.valToPos(to, "x", true)];
-      pen.fillStyle = color;
-      pen.fillRect(left, bbox.top, right - left, bbox.height);
-    }
-    for (const { low, high, color } of this.spec.series) {
-      if (!low) continue;
-      pen.fillStyle = `${color}30`;
-      pen.beginPath();
-      for (const [x, y] of around(this.spec.xs, low, high)) {
-        pen.lineTo(u.valToPos(x, "x", true), u.valToPos(y, "y", true));
-      }
-      pen.fill();
-    }
-    pen.restore();
-  }
-
-  #marks(u) {
-    const { ctx: pen, bbox } = u,
-      ratio = devicePixelRatio;
-    pen.save();
-    pen.beginPath();
-    pen.rect(bbox.left, bbox.top, bbox.width, bbox.height);
-    pen.clip();
-    pen.strokeStyle = pen.fillStyle = INK;
-    pen.textAlign = "left";
-    pen.textBaseline = "alphabetic";
-    pen.lineWidth = ratio;
-    pen.font = FONT.replace("12px", `${11 * ratio}px`);
-    for (const mark of this.spec.marks ?? []) {
-      pen.setLineDash([4 * ratio, 3 * ratio]);
-      pen.beginPath();
-      if (mark.x != null) {
-        const at = u.valToPos(mark.x, "x", true);
-        pen.moveTo(at, bbox.top);
-        pen.lineTo(at, bbox.top + bbox.height);
-        pen.stroke();
-        const wide = pen.measureText(mark.label).width,
-          left = at + wide + 8 * ratio > bbox.left + bbox.width;
-        pen.fillText(mark.label, left ? at - wide - 4 * ratio : at + 4 * ratio, bbox.top + 12 * ratio);
-      } else {
-        const at = u.valToPos(mark.y, "y", true);
-        pen.moveTo(bbox.left, at);
-        pen.lineTo(bbox.left + bbox.width, at);
-        pen.stroke();
-        pen.fillText(mark.label, bbox.left + 4 * ratio, at - 4 * ratio);
-      }
-    }
-    pen.restore();
   }
 
   /** The numbers under the pointer. */

@@ -39,7 +39,8 @@ function select(control, value, change) {
     control.options.map(([key, label]) => h("option", { value: key }, label)),
   );
   input.value = value;
-  return h("div", { class: "control" }, h("label", { for: input.id }, control.label), input);
+  const kind = control.wide ? "control wide" : "control";
+  return h("div", { class: kind }, h("label", { for: input.id }, control.label), input);
 }
 
 function check(control, value, change) {
@@ -98,7 +99,7 @@ function text(control, value, change) {
 function button(control, _, change) {
   return h(
     "div",
-    { class: "control" },
+    { class: "control press" },
     h("button", { type: "button", id: `c-${control.name}`, onclick: () => change(null) }, control.label),
   );
 }

@@ -15,8 +15,8 @@ function download(name, blob) {
 export function csv(rows) {
   const cell = (x) => {
     const text =
-      typeof x === "number" ? (Number.isFinite(x) ? String(x) : "") : String(x ?? "").replace(/^[=+@-]/, "'$&");
-    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+      typeof x === "number" ? (Number.isFinite(x) ? String(x) : "") : String(x ?? "").replace(/^[=+@\t\r-]/, "'$&");
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
 }

@@ -1,11 +1,13 @@
 // A map of numbers as colours. What is on the page is the SVG that is saved, at the width of the page.
 //
 // A picture is told by an object: { name, title, reading, rows, cols, values (row by row; NaN is left white), x, y: {
-// label, ticks: [[cell, word], …] }, low, high, unit, square }.
+// label, ticks: [[cell, word], …], words: cut ticks to their cells }, low, high, square, dots: [[row, col], …], framed:
+// rows in a frame, which get a tick too }.
 
 import { h, replace, svg } from "ropewalk/dom.js";
 import { frame } from "ropewalk/figure.js";
 import { INK, PALE, cividis } from "ropewalk/looks.js";
+import { wide } from "ropewalk/marks.js";
 import { number, tick } from "ropewalk/words.js";
 
 export class HeatMap {
@@ -16,10 +18,11 @@ export class HeatMap {
       onpointermove: (e) => this.#point(e),
       onpointerleave: () => this.#say("\u00a0"),
     });
+    this.title = h("figcaption");
     this.pointed = h("p", { class: "pointed", "aria-hidden": "true" }, "\u00a0");
-    const { node, refresh } = frame([this.picture, this.pointed], {
+    const { node, refresh } = frame([this.title, this.picture, this.pointed], {
       name: () => this.spec.name,
-      svg: () => draw(this.spec, 760),
+      svg: () => draw(this.spec, 760, this.spec.title),
       rows: () => rows(this.spec),
     });
     this.refresh = refresh;
@@ -30,6 +33,7 @@ export class HeatMap {
 
   draw(spec) {
     this.spec = spec;
+    this.title.textContent = spec.title;
     this.#show();
     this.refresh();
   }
@@ -64,15 +68,22 @@ export class HeatMap {
   }
 }
 
+/** The colour map as pixels: bytes red, green, blue and opaque, the first of them the lowest of a number. */
+const COLORS = Uint32Array.from({ length: 256 }, (_, n) => {
+  const [red, green, blue] = cividis(n / 255);
+  return red + green * 2 ** 8 + blue * 2 ** 16 + 255 * 2 ** 24;
+});
+
 /** The cells as a picture of one pixel each. */
 function cells({ rows: r, cols: c, values }, low, high) {
   const canvas = h("canvas", { width: c, height: r }),
     pen = canvas.getContext("2d"),
     image = pen.createImageData(c, r);
+  const pixels = new Uint32Array(image.data.buffer),
+    scale = (COLORS.length - 1) / (high - low || 1);
   for (let n = 0; n < r * c; n++) {
-    const v = values[n],
-      color = Number.isFinite(v) ? cividis((v - low) / (high - low || 1)) : [255, 255, 255];
-    image.data.set([...color, 255], 4 * n);
+    const at = Math.round((values[n] - low) * scale);
+    pixels[n] = Number.isFinite(at) ? COLORS[Math.min(Math.max(at, 0), COLORS.length - 1)] : 0xffffffff;
   }
   pen.putImageData(image, 0, 0);
   return canvas.toDataURL();
@@ -94,22 +105,29 @@ function short(v, span) {
   return +v.toPrecision(Math.min(8, Math.max(3, digits)));
 }
 
-function draw(spec, width) {
+/** As many letters as there is room for. */
+function cut(word, room) {
+  const letters = [...String(word)];
+  while (letters.length > 1 && wide(letters, 12) > room) letters.pop();
+  return letters.join("");
+}
+
+/** The ticks of the rows: those of framed rows, and others that keep off them. */
+function down({ rows, y, framed = [] }, height) {
+  const near = (row) => framed.some((f) => (Math.abs(f - row) * height) / rows < 14);
+  return [...(y.ticks ?? []).filter(([row]) => !near(row)), ...framed.map((row) => [row, y.names?.[row] ?? row])];
+}
+
+/** The picture, of some width; with its title where no page is around it. */
+function draw(spec, width, title = null) {
   const [low, high] = range(spec),
-    words = [...(spec.y.ticks ?? [])].map(([, w]) => String(w));
-  const longest = words.reduce(
-    (n, w) =>
-      Math.max(
-        n,
-        [...w].reduce((m, c) => m + (c > "\u2e80" ? 12 : 7), 0),
-      ),
-    14,
-  );
-  const left = 24 + Math.min(longest, 110),
-    top = 34,
+    longest = Math.max(16, ...(spec.y.ticks ?? []).map(([, word]) => wide(String(word), 12)));
+  const left = 32 + Math.min(longest, 110),
+    top = title ? 34 : 8,
     bar = 64;
   const w = width - left - bar,
-    height = spec.square === false ? Math.min(w * 0.6, 300) : (w * spec.rows) / spec.cols;
+    height = spec.square === false ? Math.min(w * 0.6, 300) : (w * spec.rows) / spec.cols,
+    row = height / spec.rows;
   const total = top + height + 46,
     id = `scale${scales++}`;
   const text = (x, y, say, more = {}) => svg("text", { x, y, "font-size": 12, fill: INK, ...more }, say);
@@ -123,7 +141,7 @@ function draw(spec, width) {
       "font-family": "system-ui, 'Noto Sans CJK JP', 'Hiragino Sans', 'Yu Gothic', sans-serif",
     },
     svg("rect", { width, height: total, fill: "#fff" }),
-    text(4, 18, spec.title, { "font-size": 13 }),
+    title && text(4, 18, title, { "font-size": 14 }),
     svg("image", {
       href: cells(spec, low, high),
       x: left,
@@ -135,10 +153,28 @@ function draw(spec, width) {
     }),
     svg("rect", { x: left, y: top, width: w, height, fill: "none", stroke: PALE }),
     (spec.x.ticks ?? []).map(([at, word]) =>
-      text(left + ((at + 0.5) * w) / spec.cols, top + height + 15, word, { "text-anchor": "middle" }),
+      text(left + ((at + 0.5) * w) / spec.cols, top + height + 15, spec.x.words ? cut(word, w / spec.cols - 3) : word, {
+        "text-anchor": "middle",
+      }),
     ),
-    (spec.y.ticks ?? []).map(([at, word]) =>
-      text(left - 5, top + ((at + 0.5) * height) / spec.rows + 4, word, { "text-anchor": "end" }),
+    down(spec, height).map(([at, word]) =>
+      text(left - 6, top + (at + 0.5) * row + 4, cut(word, 110), { "text-anchor": "end" }),
+    ),
+    (spec.framed ?? []).flatMap((at) =>
+      [
+        ["#fff", 4],
+        [INK, 1.5],
+      ].map(([stroke, size]) =>
+        svg("rect", {
+          x: left - 2,
+          y: top + at * row - 2,
+          width: w + 4,
+          height: row + 4,
+          fill: "none",
+          stroke,
+          "stroke-width": size,
+        }),
+      ),
     ),
     (spec.dots ?? []).map(([row, col]) =>
       svg("circle", {

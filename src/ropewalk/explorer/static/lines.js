@@ -2,6 +2,7 @@
 
 import { svg } from "ropewalk/dom.js";
 import { GRID, INK, PALE } from "ropewalk/looks.js";
+import { across, wide } from "ropewalk/marks.js";
 import { tick } from "ropewalk/words.js";
 
 /** The ends of an axis, with a little room around the values. */
@@ -59,12 +60,6 @@ export function height({ y: { log, min, max }, series }) {
   return low > high ? padded(null, null, log) : padded(low, high, log);
 }
 
-/** The outline of a band: along its upper edge and back along the lower one, where there are values. */
-export function around(xs, low, high) {
-  const there = Array.from(xs, (x, n) => [x, n]).filter(([, n]) => low[n] != null && high[n] != null);
-  return [...there.map(([x, n]) => [x, high[n]]), ...there.reverse().map(([x, n]) => [x, low[n]])];
-}
-
 /** A picture as an SVG element that stands alone. */
 export function draw(spec) {
   const xs = Array.from(spec.xs),
@@ -93,6 +88,11 @@ export function draw(spec) {
   };
   const text = (x, y, words, more = {}) => svg("text", { x, y, "font-size": 12, fill: INK, ...more }, words);
   const bottom = BOX.top + inside.h;
+  const dashed = (ends) => svg("line", { ...ends, stroke: INK, "stroke-dasharray": "4 3" });
+  const mark = (x, y, label, end) => {
+    const halo = { stroke: "#fff", "stroke-width": 4, "stroke-opacity": 0.8, "paint-order": "stroke" };
+    return text(x, y, label, { "font-size": 11, "text-anchor": end ? "end" : "start", ...halo });
+  };
   const made = svg(
     "svg",
     {
@@ -106,16 +106,16 @@ export function draw(spec) {
     svg("rect", { width: WIDTH, height: HEIGHT, fill: "#fff" }),
     svg("clipPath", { id: "inside" }, svg("rect", { x: BOX.left, y: BOX.top, width: inside.w, height: inside.h })),
     text(BOX.left, 24, spec.title, { "font-size": 15 }),
-    (spec.zones ?? []).map(({ from, to, color }) =>
-      svg("rect", {
-        x: px(from),
-        y: BOX.top,
-        width: Math.max(0, px(to) - px(from)),
-        height: inside.h,
-        fill: color,
-        "clip-path": "url(#inside)",
-      }),
-    ),
+    (spec.zones ?? []).map(({ from, to, color, label }) => {
+      const [left, right] = [Math.max(px(from), BOX.left), Math.min(px(to), BOX.left + inside.w)],
+        room = Math.max(0, right - left);
+      return [
+        svg("rect", { x: left, y: BOX.top, width: room, height: inside.h, fill: color }),
+        label && wide(label, 11) + 6 < room
+          ? text(left + room / 2, BOX.top + 12, label, { "font-size": 11, "text-anchor": "middle" })
+          : null,
+      ];
+    }),
     (spec.x.at ?? ticks(x0, x1, spec.x.log)).map((t) => [
       svg("line", { x1: px(t), x2: px(t), y1: BOX.top, y2: bottom, stroke: GRID }),
       text(px(t), bottom + 16, tick(t, spec.x.log), { "text-anchor": "middle" }),
@@ -135,8 +135,10 @@ export function draw(spec) {
       spec.series
         .filter((s) => s.low)
         .map((s) => {
-          const points = around(xs, s.low, s.high).map(([x, y]) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`);
-          return svg("polygon", { points: points.join(" "), fill: s.color, "fill-opacity": 0.19 });
+          const spot = (x, y) => `${px(x).toFixed(1)},${py(y).toFixed(1)}`;
+          const edge = (ys) => xs.flatMap((x, n) => (good(x, ys[n]) ? spot(x, ys[n]) : []));
+          const points = [...edge(s.high), ...edge(s.low).reverse()].join(" ");
+          return svg("polygon", { points, fill: s.color, "fill-opacity": 0.19 });
         }),
       spec.series.map((s) => [
         s.points === "only"
@@ -154,34 +156,19 @@ export function draw(spec) {
             )
           : null,
       ]),
-      (spec.marks ?? []).map((m) =>
-        m.x != null
-          ? [
-              svg("line", {
-                x1: px(m.x),
-                x2: px(m.x),
-                y1: BOX.top,
-                y2: bottom,
-                stroke: INK,
-                "stroke-dasharray": "4 3",
-              }),
-              text(px(m.x) + (px(m.x) > WIDTH * 0.75 ? -4 : 4), BOX.top + 12, m.label, {
-                "font-size": 11,
-                "text-anchor": px(m.x) > WIDTH * 0.75 ? "end" : "start",
-              }),
-            ]
-          : [
-              svg("line", {
-                x1: BOX.left,
-                x2: BOX.left + inside.w,
-                y1: py(m.y),
-                y2: py(m.y),
-                stroke: INK,
-                "stroke-dasharray": "4 3",
-              }),
-              text(BOX.left + 4, py(m.y) - 4, m.label, { "font-size": 11 }),
-            ],
-      ),
+      (spec.marks ?? [])
+        .filter((m) => m.x != null)
+        .map(({ x, label }) => {
+          const far = px(x) + wide(label, 11) + 8 > BOX.left + inside.w;
+          return [
+            dashed({ x1: px(x), x2: px(x), y1: BOX.top, y2: bottom }),
+            mark(px(x) + (far ? -4 : 4), BOX.top + 12, label, far),
+          ];
+        }),
+      across(spec.marks ?? [], py).map(({ y, label, right }) => [
+        dashed({ x1: BOX.left, x2: BOX.left + inside.w, y1: py(y), y2: py(y) }),
+        mark(right ? BOX.left + inside.w - 4 : BOX.left + 4, py(y) - 4, label, right),
+      ]),
     ),
     svg("rect", { x: BOX.left, y: BOX.top, width: inside.w, height: inside.h, fill: "none", stroke: PALE }),
     spec.series.map((s, n) => {

@@ -35,6 +35,7 @@ function show() {
   const values = state.valuesOf(view.defaults, asked.values);
   for (const c of view.controls(values))
     if (c.name in values) values[c.name] = controls.sane(c, values[c.name], view.defaults[c.name]);
+  Object.assign(values, view.sane?.(values)); // what handles in a picture set, and no control
   shown?.made.destroy?.();
   const form = h("form", {
     class: "controls",
@@ -136,7 +137,7 @@ function surroundings(view) {
     `ropewalk ${data.version()}. `,
     say(
       "Everything is computed in this page; nothing is fetched from elsewhere. Charts: uPlot (MIT).",
-      "すべてこのページの中で計算しています。外部からは何も読み込みません。グラフ: uPlot（MIT）。",
+      "すべてこのページの中で計算しています。外部からは何も読み込みません。グラフ：uPlot（MIT）。",
     ),
   );
 }

@@ -2,7 +2,7 @@
 
 /** The view and the values that the address asks for; unknown names are left out, wrong values fall back. */
 export function read() {
-  const [view, query = ""] = location.hash.slice(1).split("?");
+  const [, view, query] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
   return { view, values: new URLSearchParams(query) };
 }
 

@@ -1,7 +1,7 @@
 // A study of the lab as pictures and verdicts: several arms, each with several seeds.
 
 import { ENCODINGS, LINES } from "ropewalk/looks.js";
-import { measure } from "ropewalk/results.js";
+import { measure } from "ropewalk/runs.js";
 import { current, fixed, say, whole } from "ropewalk/words.js";
 
 const trainedArms = ({ arms }) => arms.filter((arm) => arm.seeds.length);
@@ -32,6 +32,7 @@ function seeds(arms, curvesOf) {
       ...look(arm),
       label: extension ? `${arm.name} + ${extension}` : arm.name,
       points: xs.length < 10,
+      seeds: arm.seeds.length,
       ys: each(mean),
       low: each((values) => Math.min(...values)),
       high: each((values) => Math.max(...values)),
@@ -62,7 +63,7 @@ const CURVES = {
   },
   position: {
     title: () => say("test by position, longest texts", "位置ごとのテスト結果（最も長いテキスト）"),
-    x: () => ({ label: say("position", "位置") }),
+    x: () => ({ label: say("position, in tokens", "位置（トークン数）") }),
     of: ({ by_position: found }) =>
       found.map(({ extension, spans }) => ({
         extension,
@@ -79,9 +80,9 @@ export function study({ result }, group, curve) {
   const trained = arms[0].length,
     drawn = seeds(arms, of);
   return {
-    title: [result.study, group, title()].filter(Boolean).join(": "),
+    title: [result.study, group, title()].filter(Boolean).join(say(": ", "：")),
     x: x(drawn.xs),
-    y: { label: measure([{ result: arms[0] }]) },
+    y: measure(arms[0].measure),
     ...drawn,
     marks: marked ? [{ x: trained, label: `${say("trained", "学習時")} ${whole(trained)}` }] : [],
   };

@@ -26,11 +26,16 @@ function bounds(buckets, maxDistance) {
   return out;
 }
 
+let kept = {}; // the bounds that were asked for last: they are asked for thousands of distances in turn
+
 /** T5's bucket of a signed distance j - i; half of them serve later keys. */
 export function bucket(distance, { buckets = 32, maxDistance = 128, bidirectional = true } = {}) {
   const mine = bidirectional ? buckets >> 1 : buckets,
     far = bidirectional ? Math.abs(distance) : Math.max(-distance, 0);
-  const found = bounds(mine, maxDistance).filter((bound) => bound <= far).length;
+  if (kept.mine !== mine || kept.maxDistance !== maxDistance)
+    kept = { mine, maxDistance, bounds: bounds(mine, maxDistance) };
+  let found = 0;
+  while (kept.bounds[found] <= far) found++;
   return found + (bidirectional && distance > 0 ? mine : 0);
 }
 

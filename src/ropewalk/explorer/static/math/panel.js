@@ -129,13 +129,10 @@ function prepare(name, drawn, query, distances, side) {
   if (name === "rope" || name === "xpos") return turned(name, drawn, distances, side);
   if (name === "sinusoidal") return added(drawn, query, at);
   if (name === "learned") {
-    const row = (pos) => Float64Array.from(drawn.learned.subarray(pos * dim, (pos + 1) * dim));
-    const mine = row(query),
-      theirs = at.map(row);
     const score = (q, k, out) => {
-      const moved = q.map((v, c) => v + mine[c]),
+      const moved = q.map((v, c) => v + drawn.learned[query * dim + c]),
         same = dot(moved, k);
-      for (let n = 0; n < out.length; n++) out[n] = same + dot(moved, theirs[n]);
+      for (let n = 0; n < out.length; n++) out[n] = same + dot(moved, drawn.learned, at[n] * dim);
     };
     return { score };
   }
@@ -191,18 +188,26 @@ function added({ dim, base }, query, at) {
   return { score };
 }
 
+/** xPos's factor of every pair at 0, 1, 2, …, at least `count` of them; kept, as `waves` are. */
+function dampings(dim, side, count) {
+  const length = count <= 128 ? 128 : count <= 4097 ? 4097 : count,
+    key = `xpos ${dim} ${side} ${length}`;
+  if (!remembered.has(key)) {
+    const factors = (_, i) => {
+      const zeta = ((2 * i) / dim + 0.4) / 1.4;
+      return Float64Array.from({ length }, (_, d) => Math.pow(zeta, (-side * d) / 512));
+    };
+    remembered.set(key, Array.from({ length: dim / 2 }, factors));
+  }
+  return remembered.get(key);
+}
+
 /** RoPE: Σ over pairs of Re(q k*) cos(dω) + Im(q k*) sin(dω); xPos damps each pair too. */
 function turned(name, { dim, base }, distances, side) {
   const where = Int32Array.from(distances),
     count = where.length,
     all = waves(dim, base, where[count - 1] + 1);
-  const damping =
-    name === "xpos" &&
-    all.map((_, i) => {
-      const zeta = ((2 * i) / dim + 0.4) / 1.4,
-        step = Math.pow(zeta, -side / 512);
-      return Float64Array.from(where, (d) => Math.pow(step, d));
-    });
+  const damping = name === "xpos" && dampings(dim, side, where[count - 1] + 1);
   const score = (q, k, out) => {
     out.fill(0);
     all.forEach(([cos, sin], i) => {
@@ -210,7 +215,7 @@ function turned(name, { dim, base }, distances, side) {
         damped = damping && damping[i];
       const even = q1 * k1 + q2 * k2,
         odd = side * (q2 * k1 - q1 * k2);
-      if (damped) for (let n = 0; n < count; n++) out[n] += damped[n] * (even * cos[where[n]] + odd * sin[where[n]]);
+      if (damped) for (let n = 0; n < count; n++) out[n] += damped[where[n]] * (even * cos[where[n]] + odd * sin[where[n]]);
       else if (odd === 0) for (let n = 0; n < count; n++) out[n] += even * cos[where[n]];
       else for (let n = 0; n < count; n++) out[n] += even * cos[where[n]] + odd * sin[where[n]];
     });

@@ -10,6 +10,7 @@ import { TURN } from "ropewalk/math/spectra.js";
 import { fixed, number, say } from "ropewalk/words.js";
 
 const NAMES = { T: () => say("time", "時間"), H: () => say("height", "高さ"), W: () => say("width", "幅") };
+const named = (a) => a + say(": ", "：") + NAMES[a]();
 const MANNERS = {
   chunked: () => say("chunked: all pairs of T, then of H, of W", "区分：T の全ペア、次に H、次に W"),
   interleaved: () => say("interleaved: T, H, W in turn", "交互：T・H・W を順番に"),
@@ -33,7 +34,7 @@ function strip(scheme, width) {
   const f = frequencies(scheme),
     left = 58,
     top = 30,
-    height = 210,
+    height = 280,
     bottom = top + height,
     step = (width - left - 10) / f.length;
   const most = Math.ceil(Math.log10(TURN / f.reduce((a, b) => Math.min(a, b)))),
@@ -60,8 +61,8 @@ function strip(scheme, width) {
     },
     svg("rect", { width, height: bottom + 44, fill: "#fff" }),
     used.map((a, n) => [
-      svg("rect", { x: left + n * 110, y: 6, width: 12, height: 12, fill: AXES[a] }),
-      text(left + n * 110 + 18, 16, `${a}: ${NAMES[a]()}`),
+      svg("rect", { x: 8 + n * 95, y: 6, width: 12, height: 12, fill: AXES[a] }),
+      text(8 + n * 95 + 18, 16, named(a)),
     ]),
     Array.from({ length: most + 1 }, (_, n) => [
       svg("line", { x1: left, x2: width - 10, y1: y(10 ** n), y2: y(10 ** n), stroke: "#e4e4e4" }),
@@ -73,19 +74,13 @@ function strip(scheme, width) {
         a = scheme.axes[i];
       return [
         svg("rect", { x, y: up, width: Math.max(1, step - 1), height: bottom - up, fill: AXES[a] }),
-        step > 9
-          ? svg(
-              "text",
-              { x: x + step / 2 - 0.5, y: bottom + 13, "font-size": 10, "text-anchor": "middle", fill: INK },
-              a,
-            )
-          : null,
+        i % 10 ? null : text(x + step / 2, bottom + 15, i, { "text-anchor": "middle" }),
       ];
     }),
     text(left + (width - left) / 2, bottom + 34, say("pair of channels", "チャネルのペア"), {
       "text-anchor": "middle",
     }),
-    text(0, 0, say("wavelength", "波長"), {
+    text(0, 0, say("wavelength, in positions", "波長（位置の数）"), {
       "text-anchor": "middle",
       transform: `translate(14 ${top + height / 2}) rotate(-90)`,
     }),
@@ -160,7 +155,7 @@ export default {
         if (size && size !== `${rows} ${cols}`) refill(); // the sliders of the query end where the image does
         size = `${rows} ${cols}`;
         scheme = SCHEMES[values.scheme];
-        title.textContent = `${scheme.model}: ${MANNERS[values.scheme]()}`;
+        title.textContent = `${scheme.model}${say(": ", "：")}${MANNERS[values.scheme]()}`;
         replace(bars, strip(scheme, Math.max(280, bars.clientWidth)));
         const f = frequencies(scheme),
           cells = new Float64Array(rows * cols);
@@ -202,7 +197,7 @@ export default {
           y: { label: say("position", "位置") },
           xs: all.map((_, n) => n),
           series: (alone ? ["H", "W"] : ["T", "H", "W"]).map((a) => ({
-            label: `${a}: ${NAMES[a]()}`,
+            label: named(a),
             color: AXES[a],
             dash: DASH[a],
             ys: all.map((p) => p[a]),

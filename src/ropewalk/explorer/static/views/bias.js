@@ -14,17 +14,21 @@ const drawn = () => (panel ??= draw({ dim: DIM, length: 16, seed: 42 }));
 
 /** The term at (i, j), for a query and keys of ones. */
 export function term(values) {
-  const causal = values.causal;
+  const { causal, length } = values;
+  const byDistance = (f) => {
+    const table = Float64Array.from({ length: 2 * length - 1 }, (_, n) => f(n - length + 1));
+    return (i, j) => table[j - i + length - 1];
+  };
   switch (values.enc) {
     case "alibi": {
       const slopes = alibiSlopes(values.heads),
         slope = slopes[Math.min(values.head, values.heads) - 1];
-      return (i, j) => -slope * Math.abs(i - j);
+      return byDistance((d) => -slope * Math.abs(d));
     }
     case "t5":
-      return (i, j) => drawn().t5[bucket(j - i, { bidirectional: !causal, maxDistance: values.max })];
+      return byDistance((d) => drawn().t5[bucket(d, { bidirectional: !causal, maxDistance: values.max })]);
     case "kerple":
-      return (i, j) => kerple(Math.abs(i - j), { r1: values.r1, r2: values.r2, kernel: values.kernel });
+      return byDistance((d) => kerple(Math.abs(d), { r1: values.r1, r2: values.r2, kernel: values.kernel }));
     case "fire":
       return (i, j) =>
         fireNetwork(
@@ -38,17 +42,20 @@ export function term(values) {
         return sum / Math.sqrt(DIM);
       };
       const table = Array.from({ length: 33 }, (_, d) => row(d - 16));
-      return (i, j) => table[Math.max(-values.clip, Math.min(values.clip, j - i)) + 16];
+      return byDistance((d) => table[Math.max(-values.clip, Math.min(values.clip, d)) + 16]);
     }
   }
 }
 
 const ABOUT = {
-  alibi: () =>
-    say(
-      "A fixed slope for each head: the first heads look near, the last far. Nothing is learned.",
-      "傾きはヘッドごとに固定。前のヘッドは近くを、後ろのヘッドは遠くを見る。学習はしない。",
-    ),
+  alibi: ({ heads, head }) => {
+    const which = Math.min(head, heads),
+      slope = number(alibiSlopes(heads)[which - 1]);
+    return say(
+      `A fixed slope for each head: the first heads look near, the last far. Nothing is learned. Head ${which} of ${heads} takes ${slope} off the score for each token of distance.`,
+      `傾きはヘッドごとに固定。前のヘッドは近くを、後ろのヘッドは遠くを見る。学習はしない。${heads} 個のうち ${which} 番目のヘッドは、1 トークン離れるごとにスコアから ${slope} を引く。`,
+    );
+  },
   t5: () =>
     say(
       "One number for each bucket of distances, one bucket a distance when near, wide ones when far. Before training the numbers are random: look at where they change.",
@@ -142,7 +149,7 @@ export default {
   mount(host, { seen, refill }) {
     host.classList.add("two");
     const map = new HeatMap(host),
-      line = new Chart(host, { height: 340 });
+      line = new Chart(host, { height: 420 });
     let heads = null;
     return {
       update(values) {
@@ -158,7 +165,7 @@ export default {
         map.draw({
           name: `bias-${enc}`,
           title: say(`${name}: what is added to the score`, `${name}：スコアに足される数`),
-          reading: ABOUT[enc](),
+          reading: ABOUT[enc](values),
           rows: length,
           cols: length,
           values: cells,
@@ -170,8 +177,8 @@ export default {
         line.draw({
           name: `bias-${enc}-distance`,
           title: say("The same by distance, for three queries", "同じ数を距離で見る（三つのクエリ）"),
-          x: { label: say("distance (key − query)", "距離（キー − クエリ）"), min: -length, max: causal ? 0 : length },
-          y: { label: say("added", "足される数") },
+          x: { label: say("distance (key − query), in tokens", "距離（キー − クエリ、トークン数）"), min: -length, max: causal ? 0 : length },
+          y: { label: say("added to the score", "スコアに足される数") },
           xs: distances,
           series: queries.map((i, n) => ({
             color: [ENCODINGS[enc].color, "#222222", "#757575"][n],
@@ -182,7 +189,7 @@ export default {
           })),
         });
         seen.pictures.bias = { cells, length };
-        return ABOUT[enc]();
+        return ABOUT[enc](values);
       },
       destroy: () => {
         map.destroy();

@@ -6,11 +6,13 @@ import { NAMES, curve, draw, vectors } from "ropewalk/math/panel.js";
 import { fixed, say, whole } from "ropewalk/words.js";
 
 const PAIRS = 100,
-  MOST_POINTS = 512;
+  MOST_POINTS = 512,
+  FARTHEST = Array.from({ length: 4097 }, (_, n) => n);
 const kept = new Map();
 
 /** Made once: tables of 101 rows for short curves, as `ropewalk decay` draws them, and of 4097 for all longer ones. */
 function once(key, make) {
+  if (kept.size > 60) kept.clear();
   if (!kept.has(key)) kept.set(key, make());
   return kept.get(key);
 }
@@ -68,8 +70,15 @@ export function compute(values) {
   const distances = [...new Set(Array.from({ length: count + 1 }, (_, n) => Math.round((n * length) / count)))];
   const tables = drawn(dim, length, names),
     pairs = pairsOf({ ...values, dim });
-  const query = side > 0 ? 0 : length;
-  return { distances, curves: names.map((name) => ({ name, ...curve(name, tables, pairs, query, distances, side) })) };
+  // keys after a query at 0: a curve is the beginning of the longest one, which is made once and cut by the slider
+  const cut = side > 0 && !many && length > 100,
+    { vectors: kind, q, k } = values;
+  const made = (name) => {
+    if (!cut) return curve(name, tables, pairs, side > 0 ? 0 : length, distances, side);
+    const key = `${name} ${dim} ${kind} ${kind === "typed" ? `${q}; ${k}` : ""}`;
+    return { mean: once(key, () => curve(name, tables, pairs, 0, FARTHEST).mean).subarray(0, length + 1) };
+  };
+  return { distances, curves: names.map((name) => ({ name, std: null, ...made(name) })) };
 }
 
 export default {
@@ -85,6 +94,7 @@ export default {
     {
       name: "vectors",
       kind: "select",
+      wide: true,
       label: say("query and key", "クエリとキー"),
       options: [
         ["ones", say("all ones (the article's)", "すべて 1（記事と同じ）")],
@@ -140,9 +150,17 @@ export default {
         seen.pictures.distance = { distances, curves };
         const back = first && rebound(first.mean, distances),
           name = first && ENCODINGS[first.name].label;
+        const ends = (values) => [Math.min(...values), Math.max(...values)].map((x) => fixed(x, 2));
+        const [low, high] = first ? ends(first.mean) : [],
+          spread = first?.std && fixed(first.std.reduce((a, b) => a + b) / first.std.length, 2);
         const reading = !first
           ? say("Choose an encoding.", "位置符号化を選んでください。")
-          : back
+          : spread
+            ? say(
+                `${name}: over ${PAIRS} random pairs the mean lies between ${low} and ${high}, and a single pair about ${spread} away from it.`,
+                `${name}：ランダムな ${PAIRS} 組の平均は ${low} から ${high} の間。一組ごとには平均から ${spread} ほど離れる。`,
+              )
+            : back
             ? say(
                 `${name}: ${fixed(first.mean[0], 2)} at distance 0; its largest rebound is from ${fixed(back.low, 2)} at ${whole(back.lowAt)} back up to ${fixed(back.high, 2)} at ${whole(back.highAt)}.`,
                 `${name}：距離 0 で ${fixed(first.mean[0], 2)}。戻りが最も大きいのは、距離 ${whole(back.lowAt)} の ${fixed(back.low, 2)} から距離 ${whole(back.highAt)} の ${fixed(back.high, 2)} まで。`,

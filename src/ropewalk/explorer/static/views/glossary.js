@@ -30,7 +30,7 @@ const ENTRIES = () => [
     say("Why 10000?", "なぜ 10000？"),
     say(
       "It is a choice. The base sets the longest wavelength, 2π·base^((d−2)/d): it should exceed the longest text, so that the slowest pair never repeats itself. Models for long texts take 500,000 and more. There is nothing special about the number.",
-      "選んだ値にすぎない。base は最長の波長 2π·base^((d−2)/d) を決める。最も遅いペアが一周してしまわないよう、いちばん長いテキストより長くしておく。長いテキスト向けのモデルでは 500,000 以上にする。数そのものに特別な意味はない。",
+      "選んだ値にすぎない。base は最長の波長 2π·base^((d−2)/d) を決める。最も遅いペアが一回転してしまわないよう、いちばん長いテキストより長くしておく。長いテキスト向けのモデルでは 500,000 以上にする。数そのものに特別な意味はない。",
     ),
     "waves?base=100",
     say("The same table with base 100", "base を 100 にした表"),
@@ -39,7 +39,7 @@ const ENTRIES = () => [
     say("Why both sine and cosine?", "なぜ sin と cos の両方？"),
     say(
       "Together they are a point on a circle, and going k positions on is turning it: a linear map that does not know where it started. A sine alone meets every value twice a turn, and no linear map shifts it.",
-      "二つ合わせると円の上の点になり、k だけ先へ進むことは点を回すことになる。それは出発点によらない線形写像である。sin だけでは一周のうちに同じ値が二度現れ、ずらす線形写像もない。",
+      "二つ合わせると円の上の点になり、k だけ先へ進むことは点を回すことになる。それは出発点によらない線形写像である。sin だけでは一回転のうちに同じ値が二度現れ、ずらす線形写像もない。",
     ),
     "waves?pos=40&k=25",
     say("Turned by k, the row is the row k further on", "k だけ回すと、k だけ先の行になる"),
@@ -47,8 +47,8 @@ const ENTRIES = () => [
   [
     say("Why add the position to the word, does that not mix them up?", "なぜ単語に足す？ 混ざってしまわない？"),
     say(
-      "In hundreds of dimensions two random directions hardly overlap, so the model can keep them apart, and adding costs no width. The price: the score of (x + p) and (y + q) has four terms, none of which is the distance. Relative encodings and RoPE act on the score or on query and key for that reason.",
-      "数百次元では、ランダムな二つの方向はほとんど重ならないので、モデルは区別できる。足すだけなら幅も増えない。代わりに、(x + p) と (y + q) の内積は四つの項になり、どれも距離そのものではない。相対位置符号化や RoPE がスコアやクエリ・キーに働くのはそのため。",
+      "In hundreds of dimensions two random directions hardly overlap, so the model can keep them apart, and adding costs no width. The price: (x + p)·(y + q) has four terms, and only p·q, mixed by what is learned, can tell the distance. Relative encodings and RoPE act on the score or on query and key for that reason.",
+      "数百次元では、ランダムな二つの方向はほとんど重ならないので、モデルは区別できる。足すだけなら幅も増えない。代わりに、内積 (x + p)·(y + q) は四つの項になり、距離が分かるのは p·q だけで、それも学習した射影で混ざる。相対位置符号化や RoPE がスコアやクエリ・キーに働くのはそのため。",
     ),
     "distance?enc=sinusoidal%2Clearned%2Crope",
     say("Scores of added vectors against RoPE's", "足すだけの方法と RoPE のスコア"),
@@ -96,7 +96,7 @@ const ENTRIES = () => [
       "そのままでは働かない。どの位置でも計算はできるが、学習時の長さを超えると、遅いペアがモデルの知らない角度になり、品質が崩れる。拡張はそうしたペアを遅くする。たいていは少しの追加学習も要る。",
     ),
     "stretch?model=Llama+2+7B&ext=dynamic",
-    say("Pairs above the line never turned once in training", "線より上のペアは、学習中に一周していない"),
+    say("Pairs above the line never turned once in training", "線より上のペアは、学習中に一回転していない"),
   ],
   [
     say("Does RoPE's score decay with distance?", "RoPE のスコアは距離とともに減衰する？"),
@@ -110,7 +110,7 @@ const ENTRIES = () => [
   [
     say("Does left padding matter?", "左パディングで結果は変わる？"),
     say(
-      "For RoPE and the biases of distance not, if the padding is masked: all positions move by the same amount, and scores see differences. For added positions (sinusoidal, learned) and for FIRE it does: count from the first real token.",
+      "Not with RoPE and biases of distance, if the padding is masked: all positions move by the same amount, and scores see differences only. With added positions (sinusoidal, learned) and with FIRE it does: count from the first real token.",
       "RoPE や距離だけのバイアスでは、パディングをマスクしていれば変わらない。位置がみな同じだけずれ、スコアに効くのは差だけだからである。足す方式（正弦波、学習）と FIRE では変わるので、最初の本物のトークンから数える。",
     ),
     "turn?shift=500",

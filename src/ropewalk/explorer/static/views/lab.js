@@ -5,16 +5,16 @@ import * as data from "ropewalk/data.js";
 import { h, replace } from "ropewalk/dom.js";
 import { dropPlace } from "ropewalk/drop.js";
 import { HeatMap } from "ropewalk/heatmap.js";
-import { byPosition, extended, kind, needle, validation } from "ropewalk/results.js";
+import { KINDS, drawable, extended, kind, needle } from "ropewalk/results.js";
+import { byPosition, pictures, validation } from "ropewalk/runs.js";
 import { groups, study, verdicts } from "ropewalk/studies.js";
 import { current, number, say } from "ropewalk/words.js";
 
-const KNOWN = ["extend", "extend.needle", "train", "findings"];
 let results = null;
 
-const known = () =>
-  (results ?? []).filter((r) => KNOWN.includes(kind(r)) && (kind(r) !== "findings" || groups(r).length));
+const known = () => (results ?? []).filter(drawable);
 const runs = () => known().filter((r) => kind(r) === "train");
+const sets = () => pictures(runs());
 const chosen = (name) => known().find((r) => r.name === name && kind(r) !== "train");
 
 /** What can be chosen: a result by its name, and all training runs together. */
@@ -31,11 +31,10 @@ function parts(one) {
     ["length", say("by length", "長さごと")],
     ["position", say("by position", "位置ごと")],
   ];
-  const found = {};
-  if (!one) found.curve = runs().length ? curves.filter(([key]) => key !== "length") : [];
-  else if (kind(one) === "extend.needle") found.try = one.result.tries.map((t) => [t.try, t.try]);
-  else if (kind(one) === "findings") Object.assign(found, { group: groups(one).map((g) => [g, g]), curve: curves });
-  return found;
+  const named = (names) => [...names].map((name) => [name, name]);
+  if (!one) return runs().length ? { of: named(sets().keys()), curve: curves.filter(([key]) => key !== "length") } : {};
+  if (kind(one) === "extend.needle") return { try: named(one.result.tries.map((t) => t.try)) };
+  return kind(one) === "findings" ? { of: named(groups(one)), curve: curves } : {};
 }
 
 /** The claim of a study, and what became of each thing that it expected. */
@@ -51,6 +50,18 @@ const told = (one) => [
   ),
 ];
 
+/** What the bands around the lines say. */
+function bands(series) {
+  if (!series.some((s) => s.low)) return "";
+  const most = Math.max(...series.map((s) => s.seeds ?? 0));
+  return most
+    ? say(
+        `Means of up to ${most} seeds; the bands go from the lowest to the highest.`,
+        `最大 ${most} 個のシードの平均。帯は最小から最大まで。`,
+      )
+    : say("The bands are 95 % intervals.", "帯は 95% 区間。");
+}
+
 export default {
   id: "lab",
   title: () => say("Lab", "実験"),
@@ -59,24 +70,29 @@ export default {
       "Curves that were measured, not computed here: what an extension costs a real model within its trained length and saves beyond it, and how small models learn with one encoding or another. Open the JSON that `ropewalk extend`, `ropewalk train` and `ropewalk lab report` write, or name the files to `ropewalk explore`.",
       "ここで計算したものではなく、測定した曲線を見せる。拡張を使うと実際のモデルが学習時の長さの中で何を失い、その先で何を得るか。位置符号化によって小さなモデルの学習がどう変わるか。`ropewalk extend`、`ropewalk train`、`ropewalk lab report` が書き出した JSON を開くか、`ropewalk explore` の引数に渡してほしい。",
     ),
-  defaults: { result: "", try: "", group: "", curve: "training" },
+  defaults: { result: "", of: "", curve: "training", try: "" },
   controls: ({ result }) => {
-    const options = { result: choices(), ...parts(chosen(result)) };
     const labels = {
       result: say("result", "結果"),
-      try: say("extension", "拡張"),
-      group: say("part", "部分"),
+      of: say("setting", "設定"),
       curve: say("curves", "曲線"),
+      try: say("extension", "拡張"),
     };
-    return Object.entries(options)
-      .filter(([name, some]) => some.length > (name === "group" ? 1 : 0))
-      .map(([name, some]) => ({ name, kind: "select", label: labels[name], options: some }));
+    return Object.entries({ result: choices(), ...parts(chosen(result)) })
+      .filter(([name, some]) => some.length > (name === "of" ? 1 : 0))
+      .map(([name, options]) => ({
+        name,
+        kind: "select",
+        wide: name === "result" || name === "of",
+        label: labels[name],
+        options,
+      }));
   },
   mount(host, { refill, update, values: shared, seen }) {
     const drop = dropPlace({
       id: "result-file",
       accept: ".json",
-      label: say("Open or drop results (JSON): ", "結果の JSON を開くか、ここにドロップ: "),
+      label: say("Open or drop results (JSON): ", "結果の JSON を開くか、ここにドロップ："),
       async open(file) {
         const { name, result } = await data.read(file);
         if (!result) {
@@ -87,11 +103,19 @@ export default {
             ),
           );
         }
-        if (!KNOWN.includes(kind({ result }))) {
+        if (!KINDS.includes(kind({ result }))) {
           throw new Error(
             say(
               `${name} holds ${result.schema}, which has no curves that are shown here`,
               `${name} は ${result.schema} で、ここで描ける曲線がありません`,
+            ),
+          );
+        }
+        if (!drawable({ result })) {
+          throw new Error(
+            say(
+              `${name} is not what this version of ropewalk writes as ${result.schema}`,
+              `${name} は、このバージョンの ropewalk が書き出す ${result.schema} ではありません`,
             ),
           );
         }
@@ -145,13 +169,14 @@ export default {
     else load();
 
     /** The chart that is asked for. */
-    function curves(one, { group, curve }) {
-      if (!one) return (curve === "position" ? byPosition : validation)(runs());
-      return kind(one) === "findings" ? study(one, group, curve) : extended(one);
+    function curves(one, { of, curve }) {
+      if (one) return kind(one) === "findings" ? study(one, of, curve) : extended(one);
+      const spec = (curve === "position" ? byPosition : validation)(sets().get(of));
+      return of ? { ...spec, title: spec.title + say(": ", "：") + of } : spec;
     }
 
     return {
-      update({ result, try: name, ...of }) {
+      update({ result, try: name, ...which }) {
         if (!results) return say("Looking for results…", "結果を探しています…");
         const one = chosen(result);
         replace(found, one && kind(one) === "findings" ? told(one) : null);
@@ -170,16 +195,12 @@ export default {
             "正しい鍵の確率の割合を、長さと深さごとに示す。",
           );
         }
-        const spec = curves(one, of);
+        const spec = curves(one, which);
         show(Chart).draw({ name: "lab", ...spec });
         seen.pictures.lab = spec;
         const last = ({ ys }) => number(ys.findLast((v) => v != null) ?? NaN);
         const ends = spec.series.map((s) => `${s.label} ${last(s)}`).join(say("; ", "、"));
-        const band = one && kind(one) === "findings";
-        return (
-          say(`At the end of the curves: ${ends}.`, `曲線の終わりの値：${ends}。`) +
-          (band ? say(" Means over seeds; the bands are their range.", "線はシードの平均、帯はその範囲。") : "")
-        );
+        return say(`At the end of the curves: ${ends}. `, `曲線の終わりの値：${ends}。`) + bands(spec.series);
       },
       destroy: () => {
         gone = true;

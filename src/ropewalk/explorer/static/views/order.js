@@ -27,8 +27,8 @@ export default {
   title: () => say("Order", "語順"),
   idea: () =>
     say(
-      "Without positions attention sees a bag of words: shuffle them, and the average of what it hands on is the same to the last digit. Each picture shows who looks at whom; only with an encoding does the order change the result.",
-      "位置がなければ、注意機構には単語の集まりしか見えない。並べ替えても、出力の平均は最後の桁まで同じになる。図は、どの単語がどの単語を見ているかを示す。位置符号化があってはじめて、語順で結果が変わる。",
+      "Without positions attention sees a bag of words: shuffle them, and the average of what it hands on is the same but for rounding. Each picture shows who looks at whom; only an encoding or a causal mask makes the order change the result.",
+      "位置がなければ、注意機構には単語の集まりしか見えない。並べ替えても、出力の平均は丸めを除いて同じになる。図は、どの単語がどの単語を見ているかを示す。位置符号化か因果マスクがあってはじめて、語順で結果が変わる。",
     ),
   defaults: { text: "", enc: "nope", seed: 7, causal: false },
   controls: () => [
@@ -61,7 +61,7 @@ export default {
         [words, other].forEach((w, n) =>
           maps[n].draw({
             name: `order-${n + 1}`,
-            title: `${ENCODINGS[enc].label}: ${n ? say("shuffled", "並べ替えた順") : say("as written", "書かれた順")}`,
+            title: ENCODINGS[enc].label + (n ? say(": shuffled", "：並べ替えた順") : say(": as written", "：書かれた順")),
             reading: w.join(" "),
             rows: w.length,
             cols: w.length,
@@ -73,12 +73,13 @@ export default {
             x: {
               label: say("key", "キー"),
               names: w,
-              ticks: w.map((word, at) => [at, [...word].slice(0, 3).join("")]),
+              words: true,
+              ticks: w.map((word, at) => [at, word]),
             },
             y: {
               label: say("query", "クエリ"),
               names: w,
-              ticks: w.map((word, at) => [at, [...word].slice(0, 9).join("")]),
+              ticks: w.map((word, at) => [at, word]),
             },
           }),
         );

@@ -70,13 +70,13 @@ export default {
         along.draw({
           name: "precision",
           title: say("Largest error over all pairs, by position", "全ペアで最大の誤差（位置ごと）"),
-          x: { label: say("position", "位置"), log: true, min: 1, max: last },
+          x: { label: say("position, in tokens", "位置（トークン数）"), log: true, min: 1, max: last },
           y,
           xs: positions,
           series: names.map((n, at) => ({ ...look(n), label: NAMES[n], ys: curves[at] })),
           marks: [
             { y: Math.PI, label: say("half a turn", "半回転") },
-            { x: Math.min(pos, last), label: "" },
+            { x: Math.min(pos, last), label: whole(Math.min(pos, last)) },
           ],
         });
         pairs.draw({

@@ -91,7 +91,7 @@ export const questions = () => [
   {
     text: say(
       "With RoPE a query stands at 5 and a key at 9. Both move on by 100. The score …",
-      "RoPE で、クエリが位置 5、キーが位置 9 にある。両方を 100 だけ後ろへ動かすと、スコアは…",
+      "RoPE で、クエリが位置 5、キーが位置 9 にある。両方を 100 だけ後ろへ動かすと、スコアは……",
     ),
     statements: [
       [say("grows", "大きくなる"), () => product(105, 109) > product(5, 9) + 1e-9],
@@ -108,7 +108,7 @@ export const questions = () => [
   {
     text: say(
       "“dog bites man” and “man bites dog”, without any encoding and without a mask: the average output of attention …",
-      "「dog bites man」と「man bites dog」。位置符号化もマスクもないとき、注意機構の出力の平均は…",
+      "「dog bites man」と「man bites dog」。位置符号化もマスクもないとき、注意機構の出力の平均は……",
     ),
     statements: [
       [say("is the same", "同じ"), () => mixed("nope") < 1e-12],
@@ -140,7 +140,7 @@ export const questions = () => [
   {
     text: say(
       "The paper says that wavelengths run from 2π to 10000·2π. With 512 channels the longest is …",
-      "論文によれば波長は 2π から 10000·2π まで。512 チャネルのとき、最長の波長は…",
+      "論文によれば波長は 2π から 10000·2π まで。512 チャネルのとき、最長の波長は……",
     ),
     statements: [
       [say("exactly 10000·2π", "ちょうど 10000·2π"), () => Math.abs(longest() / (2e4 * Math.PI) - 1) < 1e-9],

@@ -4,7 +4,7 @@ import { Chart } from "ropewalk/chart.js";
 import { HeatMap } from "ropewalk/heatmap.js";
 import { ENCODINGS, LINES } from "ropewalk/looks.js";
 import { sinusoid } from "ropewalk/math/panel.js";
-import { geometric } from "ropewalk/math/spectra.js";
+import { geometric, turning } from "ropewalk/math/spectra.js";
 import { number, say, whole } from "ropewalk/words.js";
 
 /** PE(pos + k) from PE(pos) by turning each pair of channels by k: the map does not know pos. */
@@ -14,6 +14,19 @@ export function shifted(row, k, base) {
     const [c, s] = [Math.cos(k * f), Math.sin(k * f)];
     out[2 * i] = row[2 * i] * c + row[2 * i + 1] * s;
     out[2 * i + 1] = row[2 * i + 1] * c - row[2 * i] * s;
+  });
+  return out;
+}
+
+/** The table, row by row: each pair of channels once along all positions. */
+function table(rows, dim, base) {
+  const out = new Float64Array(rows * dim);
+  geometric(dim, base).forEach((f, i) => {
+    const [cos, sin] = turning(f, 0, rows);
+    for (let p = 0; p < rows; p++) {
+      out[p * dim + 2 * i] = sin[p];
+      out[p * dim + 2 * i + 1] = cos[p];
+    }
   });
   return out;
 }
@@ -35,8 +48,8 @@ export default {
       options: ["8", "16", "32", "64", "128"].map((d) => [d, d]),
     },
     { name: "base", kind: "log", min: 10, max: 1000000, label: "base" },
-    { name: "rows", kind: "range", min: 20, max: 400, step: 10, label: say("positions", "位置の数") },
-    { name: "pos", kind: "range", min: 0, max: 300, label: say("position", "位置") },
+    { name: "rows", kind: "range", min: 20, max: 400, step: 10, label: say("positions shown", "表示する位置の数") },
+    { name: "pos", kind: "range", min: 0, max: 300, label: say("position p", "位置 p") },
     { name: "k", kind: "range", min: 0, max: 100, label: say("shift k", "ずらす量 k") },
   ],
   mount(host, { seen }) {
@@ -48,8 +61,7 @@ export default {
       update({ dim: width, base, rows, pos, k }) {
         const dim = +width,
           f = geometric(dim, base),
-          values = new Float64Array(rows * dim);
-        for (let p = 0; p < rows; p++) values.set(sinusoid(p, dim, base), p * dim);
+          values = table(rows, dim, base);
         const longest = (2 * Math.PI) / f.at(-1);
         const here = sinusoid(pos, dim, base),
           moved = shifted(here, k, base),
@@ -58,13 +70,14 @@ export default {
         const steps = [0, dim / 4, dim / 2, (3 * dim) / 4].map((c) => [c, c]);
         map.draw({
           name: "sinusoids",
-          title: say("The table: a row a position", "表（一行が一つの位置）"),
+          title: say("The table: a row a position; p and p + k are framed", "表（一行が一つの位置）。枠は p と p + k"),
           rows,
           cols: dim,
           values,
           low: -1,
           high: 1,
           square: false,
+          framed: [pos, pos + k].filter((p) => p < rows),
           x: { label: say("channel", "チャネル"), ticks: steps },
           y: {
             label: say("position", "位置"),
