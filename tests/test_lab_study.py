@@ -121,7 +121,7 @@ def test_time_ends_a_study_and_the_next_call_goes_on(done: Path, tmp_path: Path)
     assert "has ended yet" in run("report", str(folder), code=1).stderr
     for each in study.tuning()[:3]:  # what was done before is taken as it is
         target = folder / "runs" / each.folder
-        target.mkdir(exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
         (target / RESULT).write_bytes((done / "runs" / each.folder / RESULT).read_bytes())
     assert conduct(folder, study) == Outcome(8, 8)
     for each in study.runs(rates(folder, study)):
@@ -498,6 +498,18 @@ def test_verdicts_follow_the_rule(
     assert one.verdict == verdict
     if verdict == "not measured":
         assert one.why
+
+
+@pytest.mark.parametrize(("goal", "measure"), [("copy", "accuracy"), ("causal", "bits")])
+def test_what_is_measured_follows_the_goal_of_the_arm(goal: str, measure: str) -> None:
+    """Also where the goal is among the things that are compared, and not one for all."""
+    both = {k: v for k, v in TINY["run"].items() if k != "goal"}
+    arm = {"encoding": "rope", "goal": goal}
+    grid = {"encoding": ["nope", "rope"], "goal": ["copy", "causal"]}
+    assert (
+        of(changed(run=both, grid=grid, expect=[{"en": "s", "arm": arm, "at_least": 1}])).statements[0].measure
+        == measure
+    )
 
 
 def test_more_is_better_for_answers() -> None:

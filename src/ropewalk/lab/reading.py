@@ -59,6 +59,7 @@ from ropewalk.lab.tables import both, distinct, is_number, keys, nearest, option
 from ropewalk.protocol import expect
 
 MEASURES = ("bits", "accuracy", "exact", "convergence")
+IN_BITS = ("causal", "masked")
 _SETTINGS = tuple(f.name for f in fields(Settings))
 _TOP = ("name", "claim", "source", "minutes", "run", "tune", "grid", "arm", "expect", "quick")
 _TABLES = {"run": _SETTINGS, "grid": _SETTINGS, "tune": ("learning_rate", "steps")}
@@ -193,14 +194,15 @@ def _statement(given: Any, arms: tuple[Arm, ...], common: Mapping[str, Any]) -> 
         value = given.get(key, 0.0)
         expect(is_number(value), f"{said}: {key} is a number, got {value!r}")
     expect(kind != "equal" or given["margin"] >= 0, f"{said}: margin is 0 or more, got {given.get('margin')!r}")
-    goal = str(common.get("goal", "causal"))
-    measure = given.get("measure", "bits" if goal in ("causal", "masked") else "accuracy")
-    expect(measure in MEASURES, f"measure is one of {', '.join(MEASURES)}; got {measure!r}{nearest(measure, MEASURES)}")
     picked = [given["better"], given["than"]] if kind == "better" else equal if kind == "equal" else [given["arm"]]
+    sides = tuple(_side(one, arms) for one in picked or ())
+    goal = sides[0].arm.settings.get("goal", common.get("goal", Settings.goal))
+    measure = given.get("measure", "bits" if goal in IN_BITS else "accuracy")
+    expect(measure in MEASURES, f"measure is one of {', '.join(MEASURES)}; got {measure!r}{nearest(measure, MEASURES)}")
     return Statement(
         text,
         "value" if kind == "arm" else kind,
-        tuple(_side(one, arms) for one in picked or ()),
+        sides,
         measure,
         float(given.get("margin", 0.0)),
         given.get("at_least"),
@@ -227,5 +229,4 @@ def _measurable(side: Side, measure: str, settings: Settings) -> None:
         return
     lengths = ", ".join(map(str, settings.lengths))
     expect(side.at in settings.lengths, f"at = {side.at!r} is not among the lengths of its runs, {lengths}")
-    text = settings.goal in ("causal", "masked")
-    expect((measure == "bits") == text, f"{settings.goal} is not measured in {measure}")
+    expect((measure == "bits") == (settings.goal in IN_BITS), f"{settings.goal} is not measured in {measure}")
