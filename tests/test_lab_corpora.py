@@ -86,7 +86,7 @@ def test_texts_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"latin\.txt is not UTF-8 \(byte 3\)"):
         load(str(tmp_path / "latin.txt"))
     (tmp_path / "short.txt").write_text("one line", encoding="utf-8")
-    with pytest.raises(ValueError, match="is too short: it has 1 pieces"):
+    with pytest.raises(ValueError, match="of 1 pieces training, validation and test cannot have one each"):
         load(str(tmp_path / "short.txt"))
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match=r"has no \.txt or \.md file"):

@@ -20,8 +20,10 @@ from ropewalk.cli import main
 from ropewalk.lab import findings
 from ropewalk.lab.conduct import Outcome, conduct, prepare, rates, result_of, study_in
 from ropewalk.lab.findings import Found, gather, judge
+from ropewalk.lab.reading import of, read
+from ropewalk.lab.saving import alone
 from ropewalk.lab.statistics import compare
-from ropewalk.lab.study import TUNING_SEED, of, read
+from ropewalk.lab.study import TUNING_SEED
 from ropewalk.lab.train import RESULT
 
 pytest.importorskip("safetensors", reason="the lab extra is not installed")
@@ -119,7 +121,7 @@ def test_time_ends_a_study_and_the_next_call_goes_on(done: Path, tmp_path: Path)
     assert "has ended yet" in run("report", str(folder), code=1).stderr
     for each in study.tuning()[:3]:  # what was done before is taken as it is
         target = folder / "runs" / each.folder
-        target.mkdir(exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
         (target / RESULT).write_bytes((done / "runs" / each.folder / RESULT).read_bytes())
     assert conduct(folder, study) == Outcome(8, 8)
     for each in study.runs(rates(folder, study)):
@@ -197,6 +199,44 @@ def test_folders_of_other_studies_are_refused(done: Path, tmp_path: Path) -> Non
         ({"minutes": True}, "minutes is a number above 0, got True"),
         ({"run": {"stpes": 3}}, r"run has no key 'stpes', did you mean 'steps'\?"),
         ({"run": []}, r"run is a table, got \[\]"),
+        ({"name": "../x"}, "name is a word that a folder can have, got '../x'"),
+        ({"name": 5}, "name is a word that a folder can have, got 5"),
+        ({"claim": {"en": 5}}, "claim is said in words"),
+        ({"minutes": float("inf")}, "minutes is a number above 0, got inf"),
+        ({"quick": {"run": 5}}, "quick.run is a table, got 5"),
+        ({"run": {"options": 5}}, "options of run are a table, got 5"),
+        ({"run": {**TINY["run"], "lengths": 5}}, "lengths is a list, got 5"),
+        ({"run": {"seed": 3}}, r"seeds stand in grid, as seed = \[0, 1, 2\]; run has none"),
+        ({"arm": [{"seed": 3}]}, "arm has no key 'seed'"),
+        ({"arm": [{"label": 5}]}, "label is a word, got 5"),
+        ({"arm": [{"options": 5}]}, "options of arm are a table, got 5"),
+        ({"grid": {"encoding": [5]}}, "encoding is a name, got 5"),
+        ({"grid": {"encoding": ["rope"], "options": [5]}}, "options of grid are a table, got 5"),
+        ({"grid": {"encoding": ["nope", "rope"], "seed": [0, 0]}}, "grid.seed has 0 twice"),
+        ({"tune": {"learning_rate": [1e-3, 1e-3]}}, "tune.learning_rate has 0.001 twice"),
+        ({"expect": 5}, "expect is a list of tables, got 5"),
+        ({"expect": [{"en": "s", "arm": 5, "at_least": 1}]}, "an arm is picked by settings, .* got 5"),
+        (
+            {"expect": [{"en": "s", "arm": {"encoding": "rope", "options": 5}, "at_least": 1}]},
+            "options of an arm are a table, got 5",
+        ),
+        ({"expect": [{"en": "s", "arm": {"encoding": "rope"}, "at_least": "x"}]}, "'s': at_least is a number, got 'x'"),
+        (
+            {"expect": [{"en": "s", "arm": {"encoding": "rope"}, "at_least": 1, "margin": [1]}]},
+            r"'s': margin is a number, got \[1\]",
+        ),
+        (
+            {"expect": [{"en": "s", "equal": [{"encoding": "rope"}, {"encoding": "nope"}], "margin": -1}]},
+            "'s': margin is 0 or more, got -1",
+        ),
+        (
+            {"expect": [{"en": "s", "arm": {"encoding": "rope", "at": 3}, "at_least": 1}]},
+            "at = 3 is not among the lengths of its runs, 1, 2",
+        ),
+        (
+            {"expect": [{"en": "s", "arm": {"encoding": "rope"}, "at_least": 1, "measure": "bits"}]},
+            "copy is not measured in bits",
+        ),
         ({"run": {"steps": -3}}, "steps is a positive whole number, got -3"),
         ({"grid": {"encoding": "rope"}}, "grid.encoding is a list of values to try, got 'rope'"),
         ({"grid": {"encoding": ["rop"]}}, "no encoding is called 'rop', did you mean 'rope'"),
@@ -237,16 +277,70 @@ def test_wrong_studies_are_refused(parts: dict[str, Any], message: str, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["s.json"]
 
 
-def test_files_that_are_no_studies(tmp_path: Path) -> None:
+def test_files_that_are_no_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="there is no study"):
         read(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("name = ", encoding="utf-8")
     with pytest.raises(ValueError, match=r"bad\.toml cannot be read: "):
         read(tmp_path / "bad.toml")
+    (tmp_path / "deep.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"deep\.json cannot be read: maximum recursion"):
+        read(tmp_path / "deep.json")
+
+    def forbidden(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    with pytest.raises(ValueError, match=r"bad\.toml cannot be read: Permission denied"):
+        read(tmp_path / "bad.toml")
     with pytest.raises(ValueError, match="a study has a source, and this one has none"):
         of({"name": "x", "claim": "y"})
     with pytest.raises(ValueError, match=r"a study is a table, got \[\]"):
         of([])
+
+
+def test_a_study_that_was_changed_after_it_began(done: Path, tmp_path: Path) -> None:
+    document = json.loads((done / "study.json").read_text(encoding="utf-8"))
+    document["study"]["expect"][0]["margin"] = -0.5
+    (tmp_path / "study.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"study\.json was changed after the study began"):
+        study_in(tmp_path)
+    for key in ("digest", "study", "command", "machine"):
+        some = {k: v for k, v in document.items() if k != key}
+        (tmp_path / "study.json").write_text(json.dumps(some), encoding="utf-8")
+        with pytest.raises(ValueError, match=f"is damaged: it has no {key}"):
+            study_in(tmp_path)
+
+
+def test_two_at_once_in_one_folder(done: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(TINY), encoding="utf-8")
+    with alone(done / "study.json"):
+        said = run("run", str(path), "--output", str(done), code=1).stderr
+        assert said == f"Error: another process is at work in {done}; wait for it to end\n"
+    assert conduct(done, study_in(done)) == Outcome(8, 8)
+
+
+def test_what_a_killed_writer_left_stands_in_nobodys_way(tmp_path: Path) -> None:
+    folder, study = tmp_path / "study", of(changed(tune={}, grid={"encoding": ["nope"]}, expect=[]))
+    places = [folder, *(folder / "runs" / each.folder for each in study.runs({}))]
+    for place in places:
+        place.mkdir(parents=True)
+        if place is folder:
+            (place / ".study.json.77.part").write_text("{", encoding="utf-8")
+            prepare(folder, study, [])
+        else:
+            (place / ".settings.json.77.part").write_text("{", encoding="utf-8")
+    assert conduct(folder, study) == Outcome(1, 1)
+    assert not list(folder.rglob("*.part"))
+
+
+def test_without_safetensors_nothing_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(TINY), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    said = run("run", str(tmp_path / "s.json"), "--output", str(tmp_path / "out"), code=1).stderr
+    assert said == "Error: this needs safetensors: pip install 'ropewalk[lab]'\n"
+    assert not list(tmp_path.glob("out/runs/*"))
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
@@ -399,11 +493,23 @@ def test_verdicts_follow_the_rule(
         "at_least": {"arm": {"encoding": "rope"}, "at_least": 2.0},
         "longer": {"better": {"encoding": "rope", "at": 2}, "than": {"encoding": "rope"}, "margin": -0.1},
     }[statement]
-    study = of(changed(expect=[{"en": "s", "measure": "bits", **rule}]))
+    study = of(changed(run={**TINY["run"], "goal": "causal"}, expect=[{"en": "s", "measure": "bits", **rule}]))
     (one,) = judge(study, results(study, {"NoPE": nope, "RoPE": rope}))
     assert one.verdict == verdict
     if verdict == "not measured":
         assert one.why
+
+
+@pytest.mark.parametrize(("goal", "measure"), [("copy", "accuracy"), ("causal", "bits")])
+def test_what_is_measured_follows_the_goal_of_the_arm(goal: str, measure: str) -> None:
+    """Also where the goal is among the things that are compared, and not one for all."""
+    both = {k: v for k, v in TINY["run"].items() if k != "goal"}
+    arm = {"encoding": "rope", "goal": goal}
+    grid = {"encoding": ["nope", "rope"], "goal": ["copy", "causal"]}
+    assert (
+        of(changed(run=both, grid=grid, expect=[{"en": "s", "arm": arm, "at_least": 1}])).statements[0].measure
+        == measure
+    )
 
 
 def test_more_is_better_for_answers() -> None:
@@ -413,9 +519,8 @@ def test_more_is_better_for_answers() -> None:
 
 
 def test_a_study_cut_short_compares_the_seeds_that_both_have() -> None:
-    study = of(
-        changed(expect=[{"en": "s", "measure": "bits", **{k: TINY["expect"][0][k] for k in ("better", "than")}}])
-    )
+    statement = {"en": "s", "measure": "bits", **{k: TINY["expect"][0][k] for k in ("better", "than")}}
+    study = of(changed(run={**TINY["run"], "goal": "causal"}, expect=[statement]))
     found = results(study, {"NoPE": [[3.0], [3.1], [9.0]], "RoPE": [[2.0], [2.2]]})
     found[1] = Found(found[1].arm, None, found[1].results[::-1])
     (one,) = judge(study, found)

@@ -326,18 +326,20 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_lines_and_files(tmp_path: Path) -> None:
-    lines = Lines(tmp_path / "m", 0)
+    lines = Lines(tmp_path / "m")
     lines.add({"a": 1})
     size = lines.settle()
     lines.add({"a": 2})
     lines.close()
-    lines = Lines(tmp_path / "m", size)
+    lines = Lines(tmp_path / "m")
+    lines.keep(size)
     lines.add({"a": 3})
     lines.close()
     assert (tmp_path / "m").read_text() == '{"a": 1}\n{"a": 3}\n'
-    there = Lines(tmp_path / "m", size)
+    there = Lines(tmp_path / "m")
+    there.keep(size)
     with pytest.raises(ValueError, match=r"another process is at work in .*; wait for it to end"):
-        Lines(tmp_path / "m", 0)
+        Lines(tmp_path / "m")
     assert there.settle() == size, "and it has taken nothing away"
     there.close()
     write(tmp_path / "f", b"one")

@@ -176,6 +176,14 @@ def from_options(ja: str = "この指定では計算できません", *, numbers
         raise Failure(say("not enough memory for such sizes", "この大きさではメモリが足りません")) from error
 
 
+def missing(error: ModuleNotFoundError) -> str:
+    """Which package the lab needs, and the pip line that brings it."""
+    return say(
+        f"this needs {error.name}: pip install 'ropewalk[lab]'",
+        f"{error.name} が要ります: pip install 'ropewalk[lab]'",
+    )
+
+
 def _terminal_columns() -> int:
     try:
         return os.get_terminal_size().columns

@@ -107,7 +107,7 @@ def get(name: str, as_json: bool) -> None:
     except OSError as error:
         why = error.strerror or error
         raise Failure(say(f"cannot keep it: {why}", f"保存できません（{why}）")) from error
-    found = corpora.load(name)
+    found = corpora.load(str(path))
     if as_json:
         output.print_json(
             {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from ropewalk.cli.base import Command, Failure, from_options, say
+from ropewalk.cli.base import Command, from_options, say
 from ropewalk.cli.options import Decorator, Pick, Whole, json_option, lang_option, option
 
 if TYPE_CHECKING:
@@ -207,6 +207,8 @@ def _whole(name: str, default: int, en: str, ja: str, least: int = 1) -> Decorat
 def command(ctx: click.Context, /, output: str | None, resume: bool, split: str, as_json: bool, **given: Any) -> None:
     """Train, test, print."""
     from ropewalk.cli import training
+    from ropewalk.cli.training import failing
+    from ropewalk.lab.feasible import feasible
     from ropewalk.lab.ranks import Ranks, joined
     from ropewalk.lab.train import Stopped, begin, settings_of, train
 
@@ -227,51 +229,34 @@ def command(ctx: click.Context, /, output: str | None, resume: bool, split: str,
             )
     with joined():
         ranks = Ranks("fsdp" if split == "fsdp" else "ddp")
-        try:
-            if resume:
-                folder = Path(str(output))
-                settings = _settled(lambda: settings_of(folder))
-            else:
-                with from_options("この設定では学習できません"):
-                    settings = _settings(given)
-                folder = Path(output or f"ropewalk-{settings.goal}-{settings.encoding}-{settings.seed}")
-            with from_options("この設定では学習できません"):
+        if resume:
+            folder = Path(str(output))
+            with failing(folder):
+                settings = settings_of(folder)
                 goal = settings.make_goal()
-            if not resume and ranks.first:
-                _settled(lambda: begin(folder, settings))
-            ranks.wait()
-            with training.progress(settings, quiet=not ranks.first) as tell:
-                result = _settled(lambda: train(folder, tell=tell, ranks=ranks, goal=goal))
+        else:
+            with failing(Path(output or ".")), from_options("この設定では学習できません"):
+                settings = _settings(given)
+                goal = settings.make_goal()
+                feasible(settings, goal)
+            folder = Path(output or f"ropewalk-{settings.goal}-{settings.encoding}-{settings.seed}")
+        try:
+            with failing(folder):
+                if not resume and ranks.first:
+                    begin(folder, settings)
+                ranks.wait()
+                with training.progress(settings, quiet=not ranks.first) as tell:
+                    result = train(folder, tell=tell, ranks=ranks, goal=goal)
         except Stopped as stopped:
             if ranks.first:
                 click.echo(
                     say(
-                        f"Stopped after step {stopped.step}; nothing is lost: "
-                        f"ropewalk train --resume --output {folder}",
-                        f"ステップ {stopped.step} で中断しました（保存済み）。"
-                        f"続きは ropewalk train --resume --output {folder}",
+                        f"Stopped after step {stopped.step}; nothing is lost: {training.again(folder)}",
+                        f"ステップ {stopped.step} で中断しました（保存済み）。続きは {training.again(folder)}",
                     ),
                     err=True,
                 )
             ctx.exit(130)
-        except OSError as error:
-            where = error.filename or folder
-            why = error.strerror or error
-            raise Failure(
-                say(
-                    f"cannot write {where}: {why}; what was saved before is whole: make room, then "
-                    f"ropewalk train --resume --output {folder}",
-                    f"{where} に書き込めません（{why}）。保存済みの部分は無事です。空きを作ってから "
-                    f"ropewalk train --resume --output {folder} で再開できます",
-                )
-            ) from error
-        except ModuleNotFoundError as error:
-            raise Failure(
-                say(
-                    f"this needs {error.name}: pip install 'ropewalk[lab]'",
-                    f"{error.name} が要ります: pip install 'ropewalk[lab]'",
-                )
-            ) from error
     if not ranks.first:
         return
     if as_json:
@@ -290,12 +275,6 @@ def _settings(given: dict[str, Any]) -> Settings:
 
     texts = given.pop("texts")
     corpus = given.pop("corpus")
-    return Settings(**{**given, "options": dict(given["options"]), "corpus": texts or (corpus,)})
-
-
-def _settled(work: Any) -> Any:
-    """What the library refuses about files and data is a failure, not wrong usage."""
-    try:
-        return work()
-    except ValueError as error:
-        raise Failure(say(str(error), f"学習を行えません（{error}）")) from error
+    checked = max(Settings.validation_tokens, given["length"])  # one text at least
+    options = dict(given["options"])
+    return Settings(**{**given, "options": options, "corpus": texts or (corpus,), "validation_tokens": checked})

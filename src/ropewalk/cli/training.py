@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ropewalk.cli.base import say
+from ropewalk.cli.base import Failure, missing, say
 
 if TYPE_CHECKING:
     from ropewalk.lab.settings import Settings
@@ -78,6 +80,42 @@ def _words(line: dict[str, Any], shown: dict[str, str]) -> None:
         shown["check"] = say(f"validation {value:.1%} right", f"検証の正答率 {value:.1%}")
 
 
+# ---- what goes wrong ----------------------------------------------------------------------
+
+
+def again(folder: Path) -> str:
+    """The command that goes on with a run, to be pasted into a shell."""
+    return f"ropewalk train --resume --output {shlex.quote(str(folder))}"
+
+
+@contextmanager
+def failing(folder: Path) -> Iterator[None]:
+    """Around the work: what goes wrong becomes one line. Wrong usage is told elsewhere."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise Failure(missing(error)) from error
+    except ValueError as error:
+        raise Failure(say(str(error), f"学習を行えません（{error}）")) from error
+    except OSError as error:
+        where, why = error.filename or folder, error.strerror or error
+        kept = (
+            say(
+                f"; what was saved before is whole: make room, then {again(folder)}",
+                f"。保存済みの部分は無事です。空きを作ってから {again(folder)} で再開できます",
+            )
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and (folder / "settings.json").is_file()
+            else ""
+        )
+        raise Failure(
+            say(f"cannot read or write {where}: {why}{kept}", f"{where} を読み書きできません（{why}）{kept}")
+        ) from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        raise Failure(say("not enough memory for such sizes", "この大きさではメモリが足りません")) from error
+
+
 # ---- what came out ------------------------------------------------------------------------
 
 
@@ -115,17 +153,20 @@ def show(result: dict[str, Any], folder: Path) -> None:
                 output.paragraph(
                     out,
                     say(
-                        f"At {entry['length']} tokens there is no number: {entry['refused']}.",
-                        f"{entry['length']} トークンの値はありません（{_refusal(entry['refused'])}）。",
+                        f"At {entry['length']} tokens there is no number: {_refusal(entry, settings)}.",
+                        f"{entry['length']} トークンの値はありません（{_refusal(entry, settings)}）。",
                     ),
                 )
     out.print(say(f"The run is in {folder}", f"保存先: {folder}"), style="dim", soft_wrap=True)
 
 
-def _refusal(why: str) -> str:
-    if "short" in why:
-        return "評価用のテキストが足りません"
-    return f"位置符号化は {''.join(c for c in why if c.isdigit())} 位置までです"
+def _refusal(entry: dict[str, Any], settings: dict[str, Any]) -> str:
+    why = str(entry["refused"])
+    if "short" not in why:
+        return say(why, f"位置符号化は {''.join(c for c in why if c.isdigit())} 位置までです")
+    if settings["test_tokens"] < entry["length"]:
+        return say("--test-tokens is fewer than that", "--test-tokens がそれより少ないためです")
+    return say(why, "評価用のテキストが足りません")
 
 
 def _table(result: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ The folder of a study:
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -24,8 +25,9 @@ from threading import Thread
 from typing import IO, Any
 
 from ropewalk.benchmark.machine import machine
-from ropewalk.lab.saving import read_json, write_json
-from ropewalk.lab.study import Run, Study, of
+from ropewalk.lab.reading import of
+from ropewalk.lab.saving import alone, is_fresh, read_json, sweep, write_json
+from ropewalk.lab.study import Run, Study
 from ropewalk.lab.train import RESULT, begin
 
 STUDY = "study.json"
@@ -57,9 +59,9 @@ def prepare(folder: Path, study: Study, command: Sequence[str]) -> None:
         if there.get("digest") != study.digest:
             raise ValueError(f"{folder} holds another study, or an earlier form of this one; name another folder")
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_fresh(folder):
         raise ValueError(f"{folder} is there already, and holds no study; name another folder")
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(
         path,
         {
@@ -83,7 +85,12 @@ def study_in(folder: Path) -> Study:
     if not path.is_file():
         raise ValueError(f"there is no study in {folder}: it has no {STUDY}")
     found = read_json(path)
-    study = of(found.get("study"), quick=False)
+    for key in ("digest", "study", "command", "machine"):
+        if key not in found:
+            raise ValueError(f"{path} is damaged: it has no {key}")
+    study = of(found["study"], quick=False)
+    if study.digest != found["digest"]:
+        raise ValueError(f"{path} was changed after the study began: what is expected is said before")
     return Study(**{**vars(study), "quick": bool(found.get("quick"))})
 
 
@@ -124,10 +131,19 @@ def conduct(
         tell: is told of progress.
 
     Raises:
+        Busy: another process carries it out.
         ValueError: a run could not be carried out, with its own words.
+        ModuleNotFoundError: safetensors is not installed.
         RuntimeError: a worker died; what it did is saved up to a minute before.
     """
+    importlib.import_module("safetensors")
     until = time.monotonic() + 60 * (study.minutes if minutes is None else minutes)
+    with alone(folder / STUDY):
+        sweep(folder)
+        return _conduct(folder, study, workers, until, tell)
+
+
+def _conduct(folder: Path, study: Study, workers: int, until: float, tell: Tell) -> Outcome:
     tuning = study.tuning()
     total = len(tuning) + len(study.arms) * len(study.seeds)
     crew = _Crew(workers)
@@ -183,7 +199,7 @@ class _Crew:
 
     def _give(self, number: int, folder: Path, run: Run) -> None:
         place = folder / "runs" / run.folder
-        if not place.exists() or not any(place.iterdir()):
+        if is_fresh(place):
             begin(place, run.settings)
         if number not in self.hands:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -63,8 +63,8 @@ class Corpus:
         once = {d.digest: d for d in documents if d.text.strip()}
         if len(once) < 3:
             raise ValueError(
-                f"{name} is too short: it has {len(once)} pieces, and training, validation and test need one each; "
-                "give more text"
+                f"{name} is too short, or has too few line breaks, where long texts are cut: of {len(once)} pieces "
+                "training, validation and test cannot have one each; give more text"
             )
         return cls(name, tuple(once[digest] for digest in sorted(once)))
 

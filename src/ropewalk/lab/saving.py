@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,17 @@ def write(path: Path, data: bytes) -> None:
             os.close(handle)
 
 
+def is_fresh(folder: Path) -> bool:
+    """Whether nothing is in that place, or nothing but what a writer left who was killed."""
+    return not folder.exists() or (folder.is_dir() and all(p.match(".*.part") for p in folder.iterdir()))
+
+
+def sweep(folder: Path) -> None:
+    """Take away what writers left who were killed; for whoever has the folder for itself."""
+    for part in folder.glob(".*.part"):
+        part.unlink()
+
+
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write one JSON document whole."""
     write(path, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
@@ -124,24 +136,54 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
+class Busy(ValueError):  # noqa: N818  # as Stopped: it says what is so
+    """Another process is at work in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(f"another process is at work in {folder}; wait for it to end")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """While inside, no other process has this file in the same way.
+
+    Raises:
+        Busy: another has it.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        if not _lock(file.fileno()):
+            raise Busy(path.parent)
+        yield
+
+
 class Lines:
     """A file of JSON lines that grows, and can be taken back to where a checkpoint stood. One process has it at a time.
 
     Raises:
-        ValueError: lines that the checkpoint counts on are gone, or another process has the file.
+        Busy: another process has it.
         OSError: it cannot be written.
     """
 
-    def __init__(self, path: Path, keep: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        there = path.stat().st_size if path.exists() else 0
-        if there < keep:
-            raise ValueError(f"{path} has lost lines: {there} bytes are there, the checkpoint was made after {keep}")
         self._file = open(path, "ab")  # noqa: SIM115  # open as long as the run
         if not _lock(self._file.fileno()):
             self._file.close()
-            raise ValueError(f"another process is at work in {path.parent}; wait for it to end")
-        self._file.truncate(keep)
+            raise Busy(path.parent)
+
+    def keep(self, size: int) -> None:
+        """Take back all but the first so many bytes.
+
+        Raises:
+            ValueError: lines that the checkpoint counts on are gone.
+        """
+        there = os.fstat(self._file.fileno()).st_size
+        if there < size:
+            raise ValueError(
+                f"{self.path} has lost lines: {there} bytes are there, the checkpoint was made after {size}"
+            )
+        self._file.truncate(size)
 
     def add(self, line: dict[str, Any]) -> None:
         """One more, for others to see at once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -14,10 +13,11 @@ from ropewalk.lab import corpora
 from ropewalk.lab.classes import Documents
 from ropewalk.lab.goals import Form, Goal, Language
 from ropewalk.lab.stretching import stretched
+from ropewalk.lab.tables import is_number, nearest
 from ropewalk.lab.tasks import TASKS, Exercise
 from ropewalk.lab.transformer import Shape
 from ropewalk.lab.vocabulary import FromFile, Vocabulary
-from ropewalk.protocol import expect, is_int
+from ropewalk.protocol import PositionalEncoding, expect, is_int
 
 Precision = Literal["float32", "bfloat16"]
 Device = Literal["cpu", "cuda"]
@@ -91,7 +91,17 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("corpus", "lengths", "extensions"):
             value = getattr(self, name)
+            expect(isinstance(value, (str, list, tuple)), f"{name} is a list, got {value!r}")
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        for name in ("corpus", "extensions"):
+            value = getattr(self, name)
+            expect(all(isinstance(word, str) for word in value), f"{name} is a list of words, got {list(value)!r}")
+        expect(len(self.corpus) > 0, "corpus names a corpus, or files and folders; it is empty")
+        expect(isinstance(self.encoding, str), f"encoding is a name, got {self.encoding!r}")
+        expect(
+            self.tokenizer is None or isinstance(self.tokenizer, str), f"tokenizer is a file, got {self.tokenizer!r}"
+        )
+        expect(isinstance(self.options, Mapping), f"options are a table, got {self.options!r}")
         expect(
             self.goal in GOALS, f"there is no goal {self.goal!r}{nearest(self.goal, GOALS)}; goals: {', '.join(GOALS)}"
         )
@@ -106,9 +116,9 @@ class Settings:
             expect(value is None or (is_int(value) and value > 0), f"{name} is a positive whole number, got {value!r}")
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
-            expect(_is_number(value) and value > 0, f"{name} is above 0, got {value!r}")
+            expect(is_number(value) and value > 0, f"{name} is above 0, got {value!r}")
         expect(
-            _is_number(self.weight_decay) and self.weight_decay >= 0,
+            is_number(self.weight_decay) and self.weight_decay >= 0,
             f"weight_decay is 0 or more, got {self.weight_decay!r}",
         )
         for name in ("seed", "test_tokens", "warmup"):
@@ -130,11 +140,21 @@ class Settings:
         for key in ("extension", "bands"):
             expect(key not in self.options, f"{key} is no option of training; extensions are measured afterwards")
         expect(self.dim % self.heads == 0, f"{self.heads} heads do not share {self.dim} channels evenly")
-        encoding = self.shape(vocabulary=2).make_encoding(causal=self.chosen_form() != "encoder")
+        encoding = self._encoding(causal=self.chosen_form() != "encoder")
+        expect(
+            self.chosen_form() == "decoder" or not self._encoding(causal=False).causal_only,
+            f"{encoding.label} with options {dict(self.options)} looks back only, and an encoder looks both ways",
+        )
         for text in self.extensions:
             assert isinstance(encoding, RoPE)
             for multiple in self.lengths:
                 stretched(encoding, text, trained=self.length, length=multiple * self.length)
+
+    def _encoding(self, *, causal: bool) -> PositionalEncoding:
+        try:
+            return self.shape(vocabulary=2).make_encoding(causal=causal)
+        except TypeError as error:  # a word where a number belongs, say
+            raise ValueError(f"{self.encoding} cannot have options {dict(self.options)}: {error}") from error
 
     def forms(self) -> tuple[Form, ...]:
         """What this goal can be learned by; the first is the default."""
@@ -198,13 +218,3 @@ class Settings:
         for key in document:
             expect(key in known, f"there is no setting {key!r}{nearest(key, known)}; there are {', '.join(known)}")
         return cls(**document)
-
-
-def nearest(word: str, known: Any) -> str:
-    """`, did you mean …?` if one of the known words is close."""
-    close = difflib.get_close_matches(str(word).lower(), list(known), n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

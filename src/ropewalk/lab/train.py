@@ -32,9 +32,10 @@ from torch import Tensor, nn
 from ropewalk.lab.board import board
 from ropewalk.lab.corpora import Part
 from ropewalk.lab.evaluate import extended, loss, max_length, measure, profile
+from ropewalk.lab.feasible import feasible
 from ropewalk.lab.goals import IGNORE, Goal
 from ropewalk.lab.ranks import Ranks, put, whole
-from ropewalk.lab.saving import Checkpoint, Lines, read_json, write_json
+from ropewalk.lab.saving import Checkpoint, Lines, is_fresh, read_json, sweep, write_json
 from ropewalk.lab.settings import Settings
 from ropewalk.lab.transformer import Transformer
 from ropewalk.protocol import PositionalEncoding
@@ -44,6 +45,8 @@ SETTINGS, METRICS, CHECKPOINT, RESULT = "settings.json", "metrics.jsonl", "check
 INTERVALS = 100
 """Lines of metrics a run, beside its checks."""
 SAVE_SECONDS = 60.0
+SAME_SECONDS = 2.0
+"""Signals to stop within so many are one."""
 
 Tell = Callable[[dict[str, Any]], None]
 """Is told every line of the metrics as it is written, and at the end that the test begins (`testing`)."""
@@ -64,7 +67,7 @@ def begin(folder: Path, settings: Settings) -> None:
         ValueError: something is there already.
         OSError: it cannot be made or written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_fresh(folder):
         raise ValueError(f"{folder} is there already: give --resume to go on with a run, or name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / SETTINGS, replace(settings, threads=settings.threads or torch.get_num_threads()).json())
@@ -103,6 +106,7 @@ def train(
 
     Raises:
         Stopped: it was asked to stop, and has saved where it stands.
+        Busy: another process is at work in the folder.
         ValueError: damaged files, other data than the run began with, or settings that cannot be carried out.
         OSError: a file cannot be written; the last checkpoint is whole.
     """
@@ -113,11 +117,13 @@ def train(
     ranks = ranks or Ranks()
     if settings.batch < ranks.world:
         raise ValueError(f"a batch of {settings.batch} texts cannot be split among {ranks.world} processes")
+    goal = goal or settings.make_goal()
+    feasible(settings, goal)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.threads or threads)
     try:
         with _interrupts() as asked:
-            run = _Run(folder, settings, goal or settings.make_goal(), ranks)
+            run = _Run(folder, settings, goal, ranks)
             try:
                 run.go(tell, asked, save_seconds, stop_at)
                 result = run.finish(tell, asked)
@@ -135,6 +141,16 @@ class _Run:
 
     def __init__(self, folder: Path, settings: Settings, goal: Goal, ranks: Ranks) -> None:
         self.folder, self.settings, self.goal, self.ranks = folder, settings, goal, ranks
+        self.lines = Lines(folder / METRICS) if ranks.first else None  # before anything of another process is read
+        try:
+            self._prepare()
+        except BaseException:
+            if self.lines is not None:
+                self.lines.close()
+            raise
+
+    def _prepare(self) -> None:
+        folder, settings, goal, ranks = self.folder, self.settings, self.goal, self.ranks
         self.model = Transformer(settings.shape(goal.vocabulary, goal.classes), seed=settings.seed).to(settings.device)
         self.called = ranks.wrap(self.model)
         self.names = {p: n for n, p in self.model.named_parameters()}
@@ -144,15 +160,14 @@ class _Run:
         keep = 0
         if (folder / CHECKPOINT).is_file():
             keep = self._restore(Checkpoint.load(folder / CHECKPOINT))
-        self.lines = Lines(folder / METRICS, keep) if ranks.first else None
-        if ranks.first:
-            for part in folder.glob(".*.part"):  # of a writer that was killed
-                part.unlink()
+        if self.lines is not None:
+            self.lines.keep(keep)
+            sweep(folder)
         self.show, self.hide = board(folder, self.step, wanted=ranks.first)
 
     # ---- training ----
 
-    def go(self, tell: Tell, asked: list[bool], save_seconds: float, stop_at: int | None) -> None:
+    def go(self, tell: Tell, asked: list[float], save_seconds: float, stop_at: int | None) -> None:
         """All steps that are left."""
         settings, saved, began = self.settings, time.monotonic(), time.monotonic()
         every = max(1, settings.steps // INTERVALS)
@@ -175,8 +190,7 @@ class _Run:
                     "tokens_per_second": speed,
                 }
                 self.held, self.held_steps, since, since_steps = 0.0, 0, now, 0
-                if not math.isfinite(mean):
-                    raise ValueError(f"the loss is {mean} at step {self.step}; take a lower learning rate")
+                self._finite("loss", mean)
                 self._say(line, tell)
             if self.step % check == 0 or last:
                 self._check(tell)
@@ -193,10 +207,15 @@ class _Run:
     def _check(self, tell: Tell) -> None:
         entry = self._measured("validation", (1,), self.settings.validation_tokens, lambda: None)[0]
         if "refused" in entry:
-            raise ValueError(f"the validation part of this text is too short for a length of {self.settings.length}")
+            raise ValueError(f"nothing was measured at step {self.step}: {entry['refused']}")
         value = entry["bits"] if self.goal.measure == "bits" else entry["accuracy"]
+        self._finite("validation", value)
         self.checked.append([self.step, value])
         self._say({"step": self.step, f"validation_{self.goal.measure}": value}, tell)
+
+    def _finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise ValueError(f"the {what} is {value} at step {self.step}; take a lower learning rate")
 
     def _say(self, line: dict[str, Any], tell: Tell) -> None:
         if self.lines is not None:
@@ -252,7 +271,7 @@ class _Run:
 
     # ---- the end ----
 
-    def finish(self, tell: Tell, asked: list[bool]) -> dict[str, Any]:
+    def finish(self, tell: Tell, asked: list[float]) -> dict[str, Any]:
         """Measure on the test part; nothing is learned or chosen after this."""
 
         def pulse() -> None:
@@ -350,14 +369,17 @@ def _in_encoding(model: nn.Module) -> int:
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[bool]]:
-    """While inside, Ctrl-C and a signal to end only ask: a step in progress ends first. The second one insists."""
-    asked: list[bool] = []
+def _interrupts() -> Iterator[list[float]]:
+    """While inside, Ctrl-C and a signal to end only ask: a step in progress ends first. A later Ctrl-C insists.
+
+    What comes soon after the first is the same wish: a terminal tells all processes, and `torchrun` passes it on.
+    """
+    asked: list[float] = []
 
     def ask(number: int, frame: object) -> None:
-        if asked:
+        if asked and number == signal.SIGINT and time.monotonic() - asked[0] > SAME_SECONDS:
             raise KeyboardInterrupt
-        asked.append(True)
+        asked.append(time.monotonic())
 
     if threading.current_thread() is not threading.main_thread():
         yield asked

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -16,8 +17,12 @@ from threading import Thread
 import torch
 
 from ropewalk.lab.goals import Goal
+from ropewalk.lab.saving import Busy
 from ropewalk.lab.settings import Settings
 from ropewalk.lab.train import Stopped, settings_of, train
+
+PATIENCE = 60.0
+"""Seconds to wait for another process that is at work in the folder of a run."""
 
 
 def main() -> None:
@@ -28,13 +33,26 @@ def main() -> None:
     while (line := folders.get()) is not None:
         folder = Path(json.loads(line))
         try:
-            train(folder, goal=_goal(settings_of(folder)))
+            _train(folder)
             answer: dict[str, str | None] = {"error": None}
         except Stopped:
             return
         except (ValueError, OSError) as error:
             answer = {"error": f"{folder.name}: {error}"}
         print(json.dumps(answer), flush=True)
+
+
+def _train(folder: Path) -> None:
+    """Carry out a run; a worker of a conductor that was killed may have it for a moment, until it has saved."""
+    goal, until = _goal(settings_of(folder)), time.monotonic() + PATIENCE
+    while True:
+        try:
+            train(folder, goal=goal)
+            return
+        except Busy:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.2)
 
 
 def _listen(folders: SimpleQueue[str | None]) -> None:

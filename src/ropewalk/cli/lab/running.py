@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ropewalk.cli.base import Failure, say
+from ropewalk.cli.base import Failure, missing, say
 from ropewalk.cli.options import option
 
 if TYPE_CHECKING:
@@ -23,24 +23,16 @@ quick_option = option(
 
 def read(path: str, quick: bool) -> Study:
     """The study, or what is wrong with it as wrong usage."""
-    from ropewalk.lab import study
+    from ropewalk.lab import reading
 
     try:
-        return study.read(Path(path), quick=quick)
+        return reading.read(Path(path), quick=quick)
     except ValueError as error:
         raise click.UsageError(
             say(str(error), f"この研究は実行できません（{error}）"), click.get_current_context()
         ) from error
     except ModuleNotFoundError as error:
         raise Failure(missing(error)) from error
-
-
-def missing(error: ModuleNotFoundError) -> str:
-    """Which package, and the pip line that brings it."""
-    return say(
-        f"this needs {error.name}: pip install 'ropewalk[lab]'",
-        f"{error.name} が要ります: pip install 'ropewalk[lab]'",
-    )
 
 
 class failing:  # noqa: N801  # reads as a verb
@@ -60,7 +52,9 @@ class failing:  # noqa: N801  # reads as a verb
         if isinstance(error, OSError):
             why = error.strerror or error
             where = error.filename or self.folder
-            raise Failure(say(f"cannot write {where}: {why}", f"{where} に書き込めません（{why}）")) from error
+            raise Failure(
+                say(f"cannot read or write {where}: {why}", f"{where} を読み書きできません（{why}）")
+            ) from error
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ropewalk.cli.base import Command, say
+from ropewalk.cli.base import Command, from_options, say
 from ropewalk.cli.options import Pick, Whole, encodings_option, json_option, lang_option, option
 
 
@@ -57,8 +57,9 @@ def command(
     from ropewalk.lab.speed import PLAIN, document, speeds
 
     names = [output.encoding(name).name for name in encodings] or [cls.name for cls in ENCODINGS]
-    settings = Settings.from_json({"length": length, "batch": batch, "threads": threads, "precision": precision})
-    found = speeds(settings, names, rounds=rounds, clock=clock)
+    with from_options("この設定では測定できません"):
+        settings = Settings.from_json({"length": length, "batch": batch, "threads": threads, "precision": precision})
+        found = speeds(settings, names, rounds=rounds, clock=clock)
     if as_json:
         output.print_json(document(settings, found))
         return
