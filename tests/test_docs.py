@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import ropewalk
 from ropewalk import ENCODINGS, build, cos_sin, geometric
 from ropewalk.cli import main
-from ropewalk.lab.study import read as read_study
+from ropewalk.lab.reading import read as read_study
 from ropewalk.measure.compare import compare
 from ropewalk.measure.decay import decay
 from ropewalk.measure.order import order

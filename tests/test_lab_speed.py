@@ -43,4 +43,5 @@ def test_the_command_prints_ratios() -> None:
     assert "plain attention" in ran.stdout
     found = json.loads(CliRunner().invoke(main, [*args, "--json"]).stdout)
     assert found["schema"] == "ropewalk.speed/1"
+    assert found["machine"]
     assert [s["name"] for s in found["speeds"]] == ["plain", "rope"]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from ropewalk.benchmark.machine import machine
 from ropewalk.lab.goals import Goal
 from ropewalk.lab.settings import Settings
 from ropewalk.lab.train import optimiser_of, step
@@ -112,4 +113,9 @@ class _Entrant:
 
 def document(settings: Settings, found: Sequence[Speed]) -> dict[str, Any]:
     """As JSON has it."""
-    return {"schema": "ropewalk.speed/1", "settings": settings.json(), "speeds": [asdict(s) for s in found]}
+    return {
+        "schema": "ropewalk.speed/1",
+        "machine": machine(),
+        "settings": settings.json(),
+        "speeds": [asdict(s) for s in found],
+    }
