@@ -8,6 +8,7 @@ import re
 import shlex
 from decimal import Decimal, localcontext
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -313,6 +314,22 @@ def test_claims_about_trained_models_are_what_the_studies_found(path: Path) -> N
         assert verdicts, f"no statement of the study is in {row}"
         wanted = verdicts.pop() if len(verdicts) == 1 else "holds in part"
         assert row.split(" | ")[-1].startswith(wanted), row
+
+
+def test_what_else_the_claims_quote_of_the_studies() -> None:
+    text = read("docs/claims.md")
+    found = {
+        name: {arm["label"]: arm["test"] for arm in json.loads(read(f"benchmarks/results/studies/{name}.json"))["arms"]}
+        for name in ("order", "extrapolate", "long-classify")
+    }
+    seeds = found["order"]["Sinusoidal, reverse, encoder"][0]["accuracy"]
+    assert ", ".join(f"{seed:.3f}" for seed in seeds) in text
+    near, *_, far = (fmean(entry["bits"]) for entry in found["extrapolate"]["KERPLE"])
+    assert f"KERPLE: {far:.3f} against {near:.3f}" in text
+    for label in ("Sinusoidal", "Learned", "NoPE"):
+        once, twice = (entry["accuracy"] for entry in found["long-classify"][label])
+        assert f"({fmean(once):.3f} to {fmean(twice):.3f})" in text
+        assert all(b > a for a, b in zip(once, twice, strict=True)), "in every seed"
 
 
 def test_every_claim_has_a_verdict() -> None:
