@@ -277,7 +277,7 @@ def test_given_files_are_sorted_by_what_they_hold(tmp_path: Path) -> None:
 
 def test_a_folder_of_a_study_gives_what_its_runs_have_found(tmp_path: Path) -> None:
     from ropewalk.lab.conduct import prepare
-    from ropewalk.lab.study import of
+    from ropewalk.lab.reading import of
 
     folder = tmp_path / "study"
     arms = [{"encoding": "rope"}, {"encoding": "alibi"}]

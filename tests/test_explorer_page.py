@@ -593,6 +593,9 @@ def test_a_study(watched: Watched, tmp_path: Path) -> None:
     page.click("a[data-lang=ja]")
     watched.until("document.documentElement.lang === 'ja'")
     assert page.inner_text("main h3") == "うまくいく"
+    page = watched.go("#turn")
+    page = watched.go("#lab?result=small.json&of=gone&curve=odd")  # with what is known already
+    assert page.evaluate("ropewalk.pictures.lab.title").startswith("small")
     page.select_option("#c-result", label="extend.json")
     assert page.locator("main h3").count() == 0
     (tmp_path / "empty.json").write_text(json.dumps({**FOUND, "arms": FOUND["arms"][-1:]}))

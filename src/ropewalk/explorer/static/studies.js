@@ -76,7 +76,7 @@ const CURVES = {
 /** `training`, `length` or `position` of one part of a study. */
 export function study({ result }, group, curve) {
   const arms = trainedArms(result).filter((arm) => arm.group === group),
-    { title, x, of, marked } = CURVES[curve];
+    { title, x, of, marked } = CURVES[curve] ?? CURVES.training;
   const trained = arms[0].length,
     drawn = seeds(arms, of);
   return {

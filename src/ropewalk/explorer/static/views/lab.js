@@ -168,11 +168,13 @@ export default {
       queueMicrotask(settle); // when this view is the one that is shown
     else load();
 
-    /** The chart that is asked for. */
+    /** The chart that is asked for; the first setting where that in the address is not there. */
     function curves(one, { of, curve }) {
-      if (one) return kind(one) === "findings" ? study(one, of, curve) : extended(one);
-      const spec = (curve === "position" ? byPosition : validation)(sets().get(of));
-      return of ? { ...spec, title: spec.title + say(": ", "：") + of } : spec;
+      const settings = one ? (kind(one) === "findings" ? groups(one) : []) : [...sets().keys()];
+      const setting = settings.includes(of) ? of : settings[0];
+      if (one) return settings.length ? study(one, setting, curve) : extended(one);
+      const spec = (curve === "position" ? byPosition : validation)(sets().get(setting));
+      return setting ? { ...spec, title: spec.title + say(": ", "：") + setting } : spec;
     }
 
     return {
