@@ -9,6 +9,7 @@ Prints the largest difference of the outputs and of the gradients, and exits wit
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -133,4 +134,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # DTensor を使うと gloo のスレッドが残り、Python の終了処理と競合して異常終了することがあります。
+    # After DTensor gloo's threads stay, and one that still ends its work while Python takes itself down aborts it.
+    os._exit(status)
