@@ -45,7 +45,7 @@ const told = (one) => [
     "ul",
     { class: "verdicts" },
     verdicts(one).map(([verdict, statement, numbers]) =>
-      h("li", {}, h("strong", {}, verdict), say(": ", "："), statement, numbers ? ` (${numbers})` : null),
+      h("li", {}, h("strong", {}, verdict), say(": ", "："), statement, numbers ? say(` (${numbers})`, `（${numbers}）`) : null),
     ),
   ),
 ];
