@@ -14,6 +14,14 @@ from ropewalk.lab.study import Arm, Side, Statement, Study
 
 Verdict = Literal["holds", "does not hold", "open", "not measured"]
 
+WORDS: dict[Verdict, tuple[str, str]] = {
+    "holds": ("holds", "成り立つ"),
+    "does not hold": ("does not hold", "成り立たない"),
+    "open": ("open", "判定できない"),
+    "not measured": ("not measured", "測れない"),
+}
+"""Verdicts in English and Japanese."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -159,8 +167,7 @@ def variants(f: Found) -> list[str | None]:
 
 
 def _arm(f: Found) -> dict[str, Any]:
-    label, _, group = f.arm.label.partition(", ")
-    head = {"label": f.arm.label, "name": label, "group": group, "encoding": f.arm.settings["encoding"]}
+    head = {"label": f.arm.label, "name": f.arm.name, "group": f.arm.group, "encoding": f.arm.settings["encoding"]}
     if not f.results:
         return {**head, "learning_rate": f.rate, "seeds": []}
     first = f.results[0]

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from ropewalk.lab.conduct import STUDY
-from ropewalk.lab.findings import Found, Judged, entry, gather, judge, spread, variants
+from ropewalk.lab.findings import WORDS, Found, Judged, entry, gather, judge, spread, variants
 from ropewalk.lab.saving import read_json
 from ropewalk.lab.study import Study
 from ropewalk.language import Language, Say, speaker
@@ -66,12 +66,6 @@ _QUICK = (
 
 
 def _verdicts(judged: Sequence[Judged], say: Say, language: Language) -> str:
-    words = {
-        "holds": say("holds", "成り立つ"),
-        "does not hold": say("does not hold", "成り立たない"),
-        "open": say("open", "判定できない"),
-        "not measured": say("not measured", "測れない"),
-    }
     rows = []
     for one in judged:
         d = one.difference
@@ -81,7 +75,7 @@ def _verdicts(judged: Sequence[Judged], say: Say, language: Language) -> str:
                 " / ".join(f"{v:.3f}" for v in one.values) if one.values else text(one.why),
                 "" if d is None else minus(f"{d.mean:+.3f}"),
                 "" if d is None else minus(f"{d.low:+.3f} … {d.high:+.3f}"),
-                f'<span class="{_CLASS[one.verdict]}">{escape(words[one.verdict])}</span>',
+                f'<span class="{_CLASS[one.verdict]}">{escape(say(*WORDS[one.verdict]))}</span>',
             ]
         )
     if not rows:
@@ -165,7 +159,6 @@ def _panels(found: Sequence[Found], points: Points, *, extensions: bool = False)
     """Arms that differ by encoding share axes; other settings get axes of their own."""
     groups: dict[str, list[Series]] = {}
     for f in found:
-        label, _, group = f.arm.label.partition(", ")
         for extension in variants(f) if extensions else [None]:
             drawn = [points(r, extension) for r in f.results]
             if not drawn or not drawn[0] or len({tuple(x for x, _ in d) for d in drawn}) > 1:
@@ -174,8 +167,8 @@ def _panels(found: Sequence[Found], points: Points, *, extensions: bool = False)
             ends = tuple(map(min, columns)), tuple(map(max, columns))
             encoding = str(f.results[0]["settings"]["encoding"])
             across = tuple(x for x, _ in drawn[0])
-            groups.setdefault(group, []).append(
-                Series(_name(label, extension), encoding, across, tuple(map(fmean, columns)), *ends)
+            groups.setdefault(f.arm.group, []).append(
+                Series(_name(f.arm.name, extension), encoding, across, tuple(map(fmean, columns)), *ends)
             )
     return [Panel(title, tuple(series)) for title, series in groups.items()]
 

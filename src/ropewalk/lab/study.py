@@ -21,6 +21,16 @@ class Arm:
     label: str
     settings: Mapping[str, Any]
 
+    @property
+    def name(self) -> str:
+        """What it is called beside arms of its group: its encoding, or a label of its own."""
+        return self.label.partition(", ")[0]
+
+    @property
+    def group(self) -> str:
+        """The settings of the grid beside the encoding, which arms of one picture share; empty where there are none."""
+        return self.label.partition(", ")[2]
+
     def matches(self, wanted: Mapping[str, Any]) -> bool:
         """Whether it has all these settings; options count one by one."""
         return all(

@@ -27,7 +27,7 @@ def about(study: Study, *, statements: bool = True) -> None:
 def tell(folder: Path, study: Study, *, as_json: bool) -> None:
     """Values of all arms, and a verdict on each statement."""
     from ropewalk.cli import output
-    from ropewalk.lab.findings import document, gather, judge
+    from ropewalk.lab.findings import WORDS, document, gather, judge
 
     if as_json:
         output.print_json(document(folder, study))
@@ -38,16 +38,9 @@ def tell(folder: Path, study: Study, *, as_json: bool) -> None:
     out = output.console()
     out.print(_values(found))
     for one in judged:
-        output.paragraph(out, f"- {_word(one)}: {one.statement.text[language()]}{_evidence(one)}", indent="  ")
-
-
-def _word(one: Judged) -> str:
-    return {
-        "holds": say("holds", "成り立つ"),
-        "does not hold": say("does not hold", "成り立たない"),
-        "open": say("open", "判定できない"),
-        "not measured": say("not measured", "測れない"),
-    }[one.verdict]
+        output.paragraph(
+            out, f"- {say(*WORDS[one.verdict])}: {one.statement.text[language()]}{_evidence(one)}", indent="  "
+        )
 
 
 def _evidence(one: Judged) -> str:

@@ -24,6 +24,10 @@ export const KINDS = Object.keys(SHAPES);
 /** Whether a result has what is drawn of it: a file may say that it is one and be another. */
 export const drawable = (found) => Boolean(SHAPES[kind(found)]?.(found.result));
 
+/** The mark of a trained length, if it is known. */
+export const trainedAt = (length) =>
+  length ? [{ x: length, label: `${say("trained", "学習時")} ${whole(length)}` }] : [];
+
 /** Perplexity by position, one line an extension, with its interval. */
 export function extended({ result }) {
   const at = (tried, end) => tried.perplexity.map((p) => p?.[end] ?? p?.value ?? null);
@@ -43,7 +47,7 @@ export function extended({ result }) {
       low: at(tried, "low"),
       high: at(tried, "high"),
     })),
-    marks: trained ? [{ x: trained, label: `${say("trained", "学習時")} ${whole(trained)}` }] : [],
+    marks: trainedAt(trained),
   };
 }
 

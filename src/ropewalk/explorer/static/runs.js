@@ -1,7 +1,8 @@
 // Training runs side by side: which belong into one picture, which are one line of it, and their curves.
 
 import { ENCODINGS, LINES } from "ropewalk/looks.js";
-import { say, whole } from "ropewalk/words.js";
+import { trainedAt } from "ropewalk/results.js";
+import { say } from "ropewalk/words.js";
 
 /** Settings that do not part runs into pictures: those of a line, those of a machine, and how often it was measured. */
 const WITHIN = [
@@ -56,6 +57,16 @@ function looks(all) {
   });
 }
 
+/** Of the values of several seeds at each place: their means, and the edges of their range; nothing where there are none. */
+export function over(values) {
+  const each = (of) => values.map((some) => (some.length ? of(some) : null));
+  return {
+    ys: each((some) => some.reduce((a, b) => a + b) / some.length),
+    low: each((some) => Math.min(...some)),
+    high: each((some) => Math.max(...some)),
+  };
+}
+
 /** Lines over one axis: the mean of the seeds, and a band from the lowest to the highest. */
 function together(runs, pointsOf) {
   const all = lines(runs),
@@ -64,9 +75,7 @@ function together(runs, pointsOf) {
     look = looks(all);
   const series = all.map((line, n) => {
     const values = xs.map((x) => found[n].map((points) => points.get(x)).filter(Number.isFinite));
-    const each = (sum) => values.map((some) => (some.length ? sum(some) : null));
-    const band = { low: each((some) => Math.min(...some)), high: each((some) => Math.max(...some)) };
-    const ys = each((some) => some.reduce((a, b) => a + b) / some.length);
+    const { ys, ...band } = over(values);
     return { ...look[n], ys, seeds: line.length, ...(line.length > 1 ? band : {}) };
   });
   return { xs, series };
@@ -89,13 +98,12 @@ export const validation = (runs) => ({
 /** The test part, at the longest length that was measured, by position. */
 export function byPosition(runs) {
   const longest = ({ test }) => (test ?? []).filter((e) => e.by_position).sort((a, b) => b.length - a.length)[0];
-  const tested = runs.filter(({ result }) => longest(result)),
-    trained = tested[0]?.result.settings?.length;
+  const tested = runs.filter(({ result }) => longest(result));
   return {
     title: say("Test by position", "位置ごとのテスト結果"),
     x: { label: say("position, in tokens", "位置（トークン数）") },
     y: measure(runs[0].result.measure),
     ...together(tested, (result) => longest(result).by_position.map((s) => [(s.from + s.to) / 2, s.mean])),
-    marks: trained ? [{ x: trained, label: `${say("trained", "学習時")} ${whole(trained)}` }] : [],
+    marks: trainedAt(tested[0]?.result.settings?.length),
   };
 }

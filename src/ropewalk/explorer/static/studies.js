@@ -1,15 +1,14 @@
 // A study of the lab as pictures and verdicts: several arms, each with several seeds.
 
 import { ENCODINGS, LINES } from "ropewalk/looks.js";
-import { measure } from "ropewalk/runs.js";
-import { current, fixed, say, whole } from "ropewalk/words.js";
+import { trainedAt } from "ropewalk/results.js";
+import { measure, over } from "ropewalk/runs.js";
+import { current, fixed, say } from "ropewalk/words.js";
 
 const trainedArms = ({ arms }) => arms.filter((arm) => arm.seeds.length);
 
 /** The parts of a study whose arms share a picture: settings beside the encoding, "" where there are none. */
 export const groups = ({ result }) => [...new Set(trainedArms(result).map((arm) => arm.group))];
-
-const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
 
 /** One line an arm and an extension: the mean over seeds, with their range as its band. */
 function seeds(arms, curvesOf) {
@@ -26,18 +25,13 @@ function seeds(arms, curvesOf) {
     own.add(encoding);
     return ENCODINGS[encoding];
   };
-  const series = curves.map(({ arm, extension, at }) => {
-    const each = (of) => xs.map((x) => (at.get(x)?.length ? of(at.get(x)) : null));
-    return {
-      ...look(arm),
-      label: extension ? `${arm.name} + ${extension}` : arm.name,
-      points: xs.length < 10,
-      seeds: arm.seeds.length,
-      ys: each(mean),
-      low: each((values) => Math.min(...values)),
-      high: each((values) => Math.max(...values)),
-    };
-  });
+  const series = curves.map(({ arm, extension, at }) => ({
+    ...look(arm),
+    label: extension ? `${arm.name} + ${extension}` : arm.name,
+    points: xs.length < 10,
+    seeds: arm.seeds.length,
+    ...over(xs.map((x) => at.get(x) ?? [])),
+  }));
   return { xs, series };
 }
 
@@ -77,14 +71,13 @@ const CURVES = {
 export function study({ result }, group, curve) {
   const arms = trainedArms(result).filter((arm) => arm.group === group),
     { title, x, of, marked } = CURVES[curve] ?? CURVES.training;
-  const trained = arms[0].length,
-    drawn = seeds(arms, of);
+  const drawn = seeds(arms, of);
   return {
     title: [result.study, group, title()].filter(Boolean).join(say(": ", "：")),
     x: x(drawn.xs),
     y: measure(arms[0].measure),
     ...drawn,
-    marks: marked ? [{ x: trained, label: `${say("trained", "学習時")} ${whole(trained)}` }] : [],
+    marks: marked ? trainedAt(arms[0].length) : [],
   };
 }
 
